@@ -1,0 +1,275 @@
+"""The frozen records that travel between the layers.
+
+Nothing here reads a clock, a disk or an environment. Units are in the field names or
+docstrings: seconds (``_s``), images or samples per second for rates, per-card batch sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+STATES = ("planned", "running", "measured", "failed", "timeout", "lost", "stopped", "refused")
+
+
+# --- cluster -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine of a cluster. ``cards`` are accelerators, or process slots where it has none."""
+
+    name: str
+    address: str
+    cards: int
+    connection: str  # "local" or "ssh"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One folder under ``inventory/``; ``hosts`` in inventory order, the first is the launch host."""
+
+    name: str
+    path: str
+    title: str
+    hosts: tuple[Host, ...]
+    card_model: str  # "" where the cards are process slots
+    python: str  # the ranks' Python on every host
+    mpirun: str
+    agent_root: str  # where the agent keeps its runs on every host; may start with "~"
+
+    @property
+    def cards(self) -> int:
+        """All cards of the cluster."""
+        return sum(host.cards for host in self.hosts)
+
+
+# --- workload ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a cell is for. ``target`` is an accuracy in [0, 1] or None; ``estimated_s`` wall seconds."""
+
+    name: str
+    estimated_s: float
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How the cells that it matches are started. An empty tuple of cards or precisions matches all."""
+
+    modes: tuple[str, ...]
+    cards: tuple[int, ...]
+    precisions: tuple[str, ...]
+    launcher: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds until the first record, between two records, and for the whole cell."""
+
+    start_s: float
+    progress_s: float
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One file under ``workloads/``. ``files`` are paths beside it that travel to the hosts."""
+
+    name: str
+    title: str
+    framework: str
+    model: str
+    unit: str
+    family: str
+    log_name: str
+    precisions: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    cards: tuple[int, ...]  # measured when the user names none
+    modes: tuple[Mode, ...]
+    variants: tuple[Variant, ...]
+    deadlines: Deadlines
+    files: tuple[str, ...] = ()
+
+
+# --- plan ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How many ranks a cell starts on a host."""
+
+    host: str
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One point of the matrix, with everything the agent needs to start and watch it.
+
+    ``argv`` is relative to the run's folder on the hosts. ``progress`` is a regular expression
+    (source text, matched against bytes of a log line) that is true of the records of the
+    workload's family.
+    """
+
+    id: str
+    workload: str
+    mode: str
+    cards: int
+    precision: str
+    batch_size: int
+    repeat: int
+    state: str  # "planned" or "refused"
+    reason: str | None
+    placement: tuple[Placement, ...]
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    hostfile: str | None
+    unit: str
+    family: str
+    log_name: str
+    progress: str
+    deadlines: Deadlines
+    estimated_s: float
+    target: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One invocation of ``bench``: the cells in order, and what they were planned for."""
+
+    run: str
+    created: str  # ISO 8601, UTC
+    cluster: Cluster
+    cells: tuple[Cell, ...]
+    detached: bool
+    versions: Mapping[str, str]
+    commit: str | None
+
+
+# --- logs ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One normalized line of a log: no NUL, ANSI code or MPI tag, neither `\\r` nor `\\n`.
+
+    ``number`` counts lines from 1 as ``\\n`` breaks them. ``rank`` and ``stream`` come from the
+    first MPI tag of the line, else from the file's name, else they are None.
+    """
+
+    number: int
+    text: str
+    rank: int | None = None
+    stream: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One measurement in a log, as the log's own line states it; what it does not state is None.
+
+    ``rate`` is in the scope of the family (see Family.scope); ``step_s`` is seconds per step;
+    ``time`` is seconds since the epoch or since the start of the training, whichever the log has.
+    """
+
+    line: int
+    step: int | None = None
+    epoch: int | None = None
+    rate: float | None = None
+    step_s: float | None = None
+    loss: float | None = None
+    time: float | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a log or a cell that a reader must know. ``line`` is None where no line is at fault."""
+
+    code: str
+    line: int | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogRun:
+    """One training run found in a log: the record behind ``parse --json``; see docs/contracts.md.
+
+    ``rate`` is for all cards together, in ``unit``, by ``rule``; ``batch_size`` is per card.
+    Unknown is None, never a guess; ``sources`` says "log", "name" or "option" per parameter.
+    """
+
+    log: str
+    sha256: str | None
+    kind: str
+    family: str
+    framework: str
+    framework_version: str | None
+    model: str | None
+    cards: int | None
+    hosts: int | None
+    batch_size: int | None
+    global_batch: int | None
+    precision: str | None
+    sources: Mapping[str, str]
+    unit: str
+    scope: str
+    records: tuple[Record, ...]
+    rate: float | None
+    rule: str
+    rates: Mapping[str, Any]
+    time_to_train_s: float | None
+    time_to_target_s: float | None
+    accuracy: float | None
+    complete: bool
+    problems: tuple[Problem, ...]
+    gpu: str | None = None
+    driver: str | None = None
+    nccl: str | None = None
+    transport: str | None = None
+    steady: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what only this family's logs say
+
+
+# --- results -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a cell: its state in one word, why, and its figures (None where unknown).
+
+    ``rate`` in ``unit`` for all cards together; times in seconds; ``accuracy`` in [0, 1].
+    """
+
+    cell: str
+    workload: str
+    mode: str
+    cards: int
+    precision: str
+    batch_size: int
+    repeat: int
+    state: str
+    reason: str | None
+    unit: str
+    rate: float | None = None
+    rule: str | None = None
+    records: int = 0
+    time_to_train_s: float | None = None
+    time_to_target_s: float | None = None
+    accuracy: float | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows ready to be shown: every cell is text, "-" where nothing was measured."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
