@@ -1,0 +1,97 @@
+"""The command line: finds the commands, parses, and turns errors into one line and a status.
+
+A command is a module of ``runner.commands`` with
+
+    HELP      one line
+    EXAMPLE   a command line that works
+    add_arguments(parser)
+    run(args) -> exit status
+
+Commands import what is heavy inside ``run``, so that ``--help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from runner import commands
+from runner.errors import RunkitError, StorageError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status. No traceback leaves here unless ``--debug``."""
+    args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+    try:
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader of our output has seen enough, as in "| head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _complain("interrupted", 130)
+    except RunkitError as error:
+        if args.debug:
+            raise
+        return _complain(str(error), error.status)
+    except OSError as error:
+        if args.debug:
+            raise
+        return _complain(_os_error(error), StorageError.status)
+    except Exception as error:
+        if args.debug:
+            raise
+        text = f"internal error: {type(error).__name__}: {error}; run again with --debug and report what it prints"
+        return _complain(text, 1)
+
+
+def _complain(text: str, status: int) -> int:
+    one_line = " ".join(text.split())
+    print(f"runkit: {one_line}", file=sys.stderr)
+    return status
+
+
+def _os_error(error: OSError) -> str:
+    where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    group = common.add_argument_group("everywhere")
+    group.add_argument(
+        "-i",
+        "--inventory",
+        metavar="CLUSTER",
+        default=argparse.SUPPRESS,
+        help="a name under inventory/ or a path; default: $RUNKIT_CLUSTER, else local",
+    )
+    group.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
+    )
+    parser = argparse.ArgumentParser(
+        prog="runkit", description="Make GPU hosts ready, run training on all of them in step, tabulate it.",
+        parents=[common], allow_abbrev=False,
+    )
+    parser.set_defaults(inventory=os.environ.get("RUNKIT_CLUSTER") or "local", debug=False)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in _commands():
+        name = module.__name__.rpartition(".")[2].replace("_", "-")
+        sub = subparsers.add_parser(
+            name, help=module.HELP, description=module.HELP, epilog=f"example: {module.EXAMPLE}",
+            parents=[common], allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
+    return parser
+
+
+def _commands() -> list[ModuleType]:
+    names = sorted(info.name for info in pkgutil.iter_modules(commands.__path__))
+    return [importlib.import_module(f"{commands.__name__}.{name}") for name in names]
