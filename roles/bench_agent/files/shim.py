@@ -1,0 +1,84 @@
+"""The shim: stands between the launcher and one rank, records who the rank is, then becomes it.
+
+usage: python3 -I -S shim.py CELL -- COMMAND [ARGUMENT...]
+
+It runs in the run's folder on the rank's host, writes cells/CELL/logs/HOST/rank-NNNN.json, sends the
+rank's output to rank-NNNN.stdout and rank-NNNN.stderr beside it (one file per rank and stream, so that
+nothing is interleaved), and executes COMMAND in its own place: the rank keeps the shim's process id.
+Standard library only, Python 3.8 or later; every import costs each rank a share of its start.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from typing import Dict, Optional, Tuple
+
+# The variables by which launchers tell a process its place, most specific first.
+RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
+LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID")
+WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE", "SLURM_NTASKS")
+DEVICES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+
+
+def main() -> None:
+    cell, separator, command = sys.argv[1], sys.argv[2], sys.argv[3:]
+    if separator != "--" or not command:
+        sys.exit("shim.py: usage: shim.py CELL -- COMMAND [ARGUMENT...]")
+    with open("host.json", encoding="utf-8") as stream:
+        host = json.load(stream)["host"]
+    folder = os.path.join("cells", cell, "logs", host)
+    os.makedirs(folder, exist_ok=True)
+    rank = _number(RANK) or 0
+    stem = os.path.join(folder, "rank-%04d" % rank)
+    _write(stem + ".json", _record(host, rank))
+    for number, name in ((1, ".stdout"), (2, ".stderr")):
+        handle = os.open(stem + name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(handle, number)
+        os.close(handle)
+    os.environ["RUNKIT_RANK"] = str(rank)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.exit("shim.py: %s: %s" % (command[0], error.strerror))
+
+
+def _record(host: str, rank: int) -> Dict[str, object]:
+    shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    return {
+        "schema": "runkit/rank",
+        "version": 1,
+        "host": host,
+        "hostname": os.uname().nodename,
+        "rank": rank,
+        "local_rank": _number(LOCAL_RANK),
+        "world_size": _number(WORLD),
+        "pid": os.getpid(),
+        "started": time.time(),
+        "devices": next((os.environ[name] for name in DEVICES if name in os.environ), None),
+        "memlock_bytes": _limit(resource.RLIMIT_MEMLOCK),
+        "nofile": _limit(resource.RLIMIT_NOFILE),
+        "shm_bytes": shm.f_frsize * shm.f_blocks if shm else None,
+    }
+
+
+def _number(names: Tuple[str, ...]) -> Optional[int]:
+    for name in names:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return None
+
+
+def _limit(which: int) -> Optional[int]:
+    soft = resource.getrlimit(which)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _write(path: str, record: Dict[str, object]) -> None:
+    with open(path + ".tmp", "w", encoding="utf-8") as stream:
+        json.dump(record, stream)
+    os.replace(path + ".tmp", path)
+
+
+main()
