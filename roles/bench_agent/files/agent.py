@@ -242,10 +242,10 @@ class Agent:
         self.stops += 1
 
     def main(self) -> None:
-        self.journal.make_reserve()
         self.journal.write("agent_started", run=self.run, pid=os.getpid(), cells=self.work["cells"])
         reason = "done"
         try:
+            self.journal.make_reserve()
             for cell in self.work["cells"]:
                 if self.stops:
                     raise Verdict("stopped", "stopped on request")
@@ -253,6 +253,8 @@ class Agent:
                 self._cell(cell)
         except Verdict as verdict:
             reason = verdict.reason
+        except OSError as error:
+            reason = "%s: %s" % (error.filename, error.strerror)
         self.journal.free_reserve()
         self.journal.write("agent_ended", reason=reason, survivors=len(processes_of(self.run)))
         os.ftruncate(self.lock, 0)

@@ -1,0 +1,33 @@
+"""``collect``: fetch the logs of a run again and verify their checksums."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from runner import conduct
+from runner.errors import HostError
+from runner.io import rundir
+
+HELP = "fetch the logs of a run again and verify their checksums"
+EXAMPLE = "python -m runner collect 20261127-235912-ab12"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``collect``."""
+    parser.add_argument("run_id", metavar="RUN", help="the run's id under runs/, or the path of its folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Return 0 when every file came home with the checksum that its host took."""
+    folder = rundir.find(args.run_id)
+    opened = conduct.open_run(folder)
+    changed = folder.wrong_sums()
+    for name in changed:
+        print(f"{name}: is not what it was when it was collected; fetched again", file=sys.stderr)
+    files = conduct.collect(opened)
+    if not files:
+        raise HostError(f"{opened.plan.run}: its hosts hold nothing of it; what is in {folder.path} is all there is")
+    conduct.judge(opened)
+    print(f"{opened.plan.run}: {files} files, each with the checksum taken on its host", file=sys.stderr)
+    return 0

@@ -1,0 +1,139 @@
+"""The one place that starts Ansible, through ansible-runner.
+
+Each call gets a private folder of mode 0700 that is gone afterwards; what is worth keeping, Ansible's
+own output, is copied to ``log``. Data never comes back through events, only files do; events tell which
+host failed at which task. Signals stay with the caller: it says through ``cancelled`` when to give up.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import HostError, UsageError
+from runner.io.files import ROOT, write_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that failed on a host. ``status`` is the exit status of its command, None where it ran none."""
+
+    host: str
+    task: str
+    status: int | None
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.host}: {self.task}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``status`` as ansible-runner names it: successful, failed, canceled, timeout."""
+
+    status: str
+    failures: tuple[Failure, ...]
+    changed: Mapping[str, int]
+
+    @property
+    def successful(self) -> bool:
+        """Whether every task did on every host what it should."""
+        return self.status == "successful"
+
+
+def playbook(
+    name: str,
+    inventory: Path,
+    variables: Mapping[str, str],
+    *,
+    log: Path | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Run ``playbooks/NAME.yml`` on a cluster. ``variables`` are names and paths, never command text."""
+    import ansible_runner  # a tenth of a second, which `--help` need not pay
+
+    with tempfile.TemporaryDirectory(prefix="runkit-ansible-") as private:
+        done = ansible_runner.interface.run(
+            private_data_dir=private,
+            project_dir=str(ROOT),
+            playbook=str(ROOT / "playbooks" / f"{name}.yml"),
+            inventory=str(inventory.resolve()),
+            extravars=dict(variables),
+            envvars=_environment(),
+            settings={"suppress_ansible_output": True},
+            quiet=True,
+            cancel_callback=cancelled,
+        )
+        failures = tuple(_failures(done.events))
+        stats = done.stats or {}
+        if log is not None:
+            write_bytes(log, done.stdout.read().encode("utf-8", "replace"))
+        if done.status not in ("successful", "canceled") and not failures:
+            failures = (Failure("controller", name, done.rc, _last_line(Path(private))),)
+    return Outcome(done.status, failures, {host: int(n) for host, n in stats.get("changed", {}).items()})
+
+
+def inventory_list(inventory: Path) -> dict[str, Any]:
+    """What ``ansible-inventory --list`` makes of a cluster's folder. Raises UsageError with its words."""
+    import ansible_runner
+
+    with tempfile.TemporaryDirectory(prefix="runkit-ansible-") as private:
+        found, errors = ansible_runner.interface.get_inventory(
+            action="list",
+            inventories=[str(inventory.resolve())],
+            response_format="json",
+            private_data_dir=private,
+            envvars=_environment(),
+            quiet=True,
+        )
+    if not isinstance(found, dict):
+        raise UsageError(f"{inventory}: Ansible cannot read it: {str(errors or found).strip()}")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    """Ansible's programs lie beside this Python, whether or not its environment is activated.
+
+    ansible-runner looks for some of them with its own PATH, hence the change of this process's.
+    """
+    beside, path = os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != beside:
+        os.environ["PATH"] = path = os.pathsep.join((beside, path))
+    return {
+        "PATH": path,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_NOCOLOR": "1",
+    }
+
+
+def _failures(events: Any) -> list[Failure]:
+    failures = []
+    for event in events:
+        if event["event"] not in ("runner_on_failed", "runner_on_unreachable"):
+            continue
+        data = event["event_data"]
+        result = data.get("res") or {}
+        if data.get("ignore_errors"):
+            continue
+        text = str(result.get("stderr") or result.get("msg") or "failed without a word")
+        last = text.strip().splitlines()[-1] if text.strip() else "failed"
+        failures.append(Failure(str(data.get("host")), str(data.get("task")), result.get("rc"), last))
+    return failures
+
+
+def _last_line(private: Path) -> str:
+    for stream in ("stderr", "stdout"):
+        for path in sorted(private.glob(f"artifacts/*/{stream}")):
+            lines = path.read_text("utf-8", "replace").split("\n")
+            said = [line.strip() for line in lines if "ERROR" in line] or [
+                line for line in lines if line.strip()
+            ]
+            if said:
+                return said[0]
+    raise HostError("Ansible ended without a word; is it installed? pip install -r requirements.txt")

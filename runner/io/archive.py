@@ -1,0 +1,153 @@
+"""The archives that travel: the staged run to the hosts, what it measured back home.
+
+An archive from a host is hostile input: only the regular files that a run writes are taken, under names
+that were planned, each only if its checksum is the one that was taken on the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from runner.errors import HostError, StorageError
+from runner.io.files import ROOT
+
+AGENT_FILES = ROOT / "roles" / "bench_agent" / "files"
+LEAF = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+
+
+def stage(
+    target: Path,
+    work: Mapping[str, Any],
+    cells: Mapping[str, Mapping[str, Any]],
+    hostfiles: Mapping[str, str],
+    workloads: Path,
+) -> None:
+    """Write the archive that ``playbooks/bench.yml`` unpacks on every host.
+
+    ``cells`` and ``hostfiles`` by cell id; ``workloads`` is the folder of the workloads' files.
+    """
+    with tarfile.open(target, "w") as tar:
+        for name in ("agent.py", "shim.py"):
+            _add(tar, name, (AGENT_FILES / name).read_bytes())
+        _add(tar, "work.json", _json({"schema": "runkit/work", "version": 1, **work}))
+        for cell, body in cells.items():
+            _add(tar, f"cells/{cell}/cell.json", _json({"schema": "runkit/cell", "version": 1, **body}))
+        for cell, text in hostfiles.items():
+            _add(tar, f"cells/{cell}/hostfile", text.encode())
+        for path in sorted(workloads.rglob("*")):
+            if path.is_file():
+                _add(tar, f"workload/{path.relative_to(workloads)}", path.read_bytes())
+
+
+def unpack(archive: Path, host: str, run: Path, cells: Collection[str]) -> int:
+    """Put what one host measured into the run's folder; returns the number of files.
+
+    Raises HostError where the archive holds what no run writes, or a file that does not match its checksum;
+    nothing of it is kept then.
+    """
+    wanted = _wanted(host, cells)
+    temporary = run / f".collect-{host}"
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            names = _extract(tar, temporary, wanted, f"{host}: {archive.name}")
+        _drop_stale(run, host, set(names.values()))
+        for target in names.values():
+            (run / target).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / target).replace(run / target)
+        return len(names)
+    except (tarfile.TarError, EOFError) as error:
+        raise HostError(f"{host}: {archive.name} is not a whole archive: {error}; collect again") from error
+    except OSError as error:
+        text = f"{run}: cannot be written: {error.strerror}; free space, then: python -m runner collect {run.name}"
+        raise StorageError(text) from error
+    finally:
+        _remove(temporary)
+
+
+def _drop_stale(run: Path, host: str, targets: Collection[str]) -> None:
+    """A cell that was tried again has other files now; those of its earlier try come under ``earlier-N``."""
+    for cell in {target.split("/")[1] for target in targets if target.startswith("cells/")}:
+        for path in (run / "cells" / cell).glob(f"*/{host}/*"):
+            if str(path.relative_to(run)) not in targets:
+                path.unlink()
+
+
+def _wanted(host: str, cells: Collection[str]) -> list[tuple[re.Pattern[str], str]]:
+    """What a host may send, and where it goes; ``\\g<0>`` is its own name."""
+    cell = "(?:" + "|".join(map(re.escape, sorted(cells))) + ")" if cells else "(?!)"
+    logs = rf"cells/{cell}/(?:logs|earlier-[0-9]{{1,4}})"
+    return [
+        (re.compile(r"journal\.jsonl"), r"\g<0>"),
+        (re.compile(r"facts\.json"), f"facts/{host}.json"),
+        (re.compile(rf"cells/{cell}/(?:cell\.json|hostfile)"), r"\g<0>"),
+        (re.compile(rf"{logs}/launcher\.std(?:out|err)"), r"\g<0>"),
+        (re.compile(rf"{logs}/{re.escape(host)}/{LEAF}"), r"\g<0>"),
+    ]
+
+
+def _extract(
+    tar: tarfile.TarFile, folder: Path, wanted: list[tuple[re.Pattern[str], str]], where: str
+) -> dict[str, str]:
+    taken: dict[str, str] = {}
+    digests: dict[str, str] = {}
+    sums: dict[str, str] = {}
+    for member in tar:
+        stream = tar.extractfile(member) if member.isreg() else None
+        if stream is None:
+            raise HostError(f"{where}: {member.name!r} is not a regular file; nothing was taken")
+        if member.name == "SHA256SUMS":
+            sums = {name: digest for digest, _, name in (line.partition("  ") for line in _text(stream))}
+        elif member.name != "host.json":
+            taken[member.name] = _target(member.name, wanted, where)
+            digests[member.name] = _copy(stream, folder / taken[member.name])
+    sums.pop("host.json", None)
+    differing = sorted({name for name, _ in digests.items() ^ sums.items()})
+    if differing:
+        raise HostError(f"{where}: {differing[0]!r} does not match its checksum; collect again")
+    return taken
+
+
+def _target(name: str, wanted: list[tuple[re.Pattern[str], str]], where: str) -> str:
+    for pattern, target in wanted:
+        found = pattern.fullmatch(name)
+        if found:
+            return found.expand(target)
+    raise HostError(f"{where}: {name!r} is nothing that a run writes; nothing was taken")
+
+
+def _copy(stream: IO[bytes], target: Path) -> str:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with target.open("wb") as out:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+            out.write(block)
+    return digest.hexdigest()
+
+
+def _text(stream: IO[bytes]) -> list[str]:
+    return stream.read(64 << 20).decode("utf-8", "replace").splitlines()
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, indent=1).encode()
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(data), 0o644
+    tar.addfile(member, io.BytesIO(data))
+
+
+def _remove(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    if folder.exists():
+        folder.rmdir()
