@@ -95,6 +95,7 @@ class Workload:
     variants: tuple[Variant, ...]
     deadlines: Deadlines
     files: tuple[str, ...] = ()
+    path: str = ""  # of the file itself, on the controller
 
 
 # --- plan ----------------------------------------------------------------------------------
