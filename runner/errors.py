@@ -18,6 +18,10 @@ class UsageError(RunkitError):
     status = 2
 
 
+class UnknownLog(RunkitError):
+    """No run was found in a log: no family's grammar fits a line of it."""
+
+
 class BusyError(RunkitError):
     """Another run holds the cluster."""
 

@@ -1,0 +1,92 @@
+"""What is in a log: every module here without a leading underscore is a family of logs.
+
+    families()                        name -> Family, found by looking into this package
+    detect(lines)                     which families' grammars fit
+    parse(lines, log, known)          the runs in a log
+    parse_cell(lines, log, known)     the one run that a cell's logs must hold
+    document(run)                     a run as ``parse --json`` shows it
+
+Detection is by whole grammar, never by a keyword: a log belongs to each family of which a record or a final
+figure is in it. To add a family, add a module with a ``FAMILY`` and a pair under ``tests/parsers/<family>/``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+
+from runner.errors import UnknownLog, UsageError
+from runner.model import Line, LogRun, Problem
+from runner.names import hint, shown
+from runner.parsers._document import document
+from runner.parsers._engine import Family, Found, scan
+from runner.parsers._runs import Known, runs
+
+__all__ = ["NOTHING_KNOWN", "Family", "Known", "detect", "document", "families", "parse", "parse_cell"]
+
+NOTHING_KNOWN = Known()
+
+
+@cache
+def families() -> Mapping[str, Family]:
+    """Find the families, by name."""
+    names = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
+    found = [importlib.import_module(f"{__name__}.{name}").FAMILY for name in names]
+    return MappingProxyType({family.name: family for family in found})
+
+
+def detect(lines: Iterable[Line]) -> tuple[str, ...]:
+    """Name the families of which at least one whole record or final figure is in the log."""
+    return tuple(found.family.name for found in scan(lines, tuple(families().values())) if found.proved)
+
+
+def parse(lines: Iterable[Line], log: str, known: Known = NOTHING_KNOWN) -> list[LogRun]:
+    """Find the runs in a log, in order. ``log`` is its name, which may say cards, batch size and precision.
+
+    Raises UnknownLog where no grammar fits, UsageError where ``known`` names no family or no rule.
+    """
+    found = scan(lines, _asked_for(known))
+    made = [(hits, run) for hits in found for run in runs(hits, log, known)]
+    if not made:
+        raise UnknownLog(_nothing(log, found))
+    return [run for _, run in sorted(made, key=lambda pair: _first_line(*pair))]
+
+
+def parse_cell(lines: Iterable[Line], log: str, known: Known = NOTHING_KNOWN) -> LogRun | Problem:
+    """Find the run in the logs of one cell: the last, which says so where there are several.
+
+    A Problem with code ``not_recognized`` where there is none. Give in ``known`` the family and the rule
+    only, so that what the log itself says of cards and batch size can be held against the plan.
+    """
+    try:
+        return parse(lines, log, known)[-1]
+    except UnknownLog as error:
+        return Problem("not_recognized", None, str(error))
+
+
+def _asked_for(known: Known) -> Sequence[Family]:
+    if known.family is None:
+        return tuple(families().values())
+    if known.family not in families():
+        raise UsageError(f"family {shown(known.family)}: unknown; {hint(known.family, families())}")
+    return (families()[known.family],)
+
+
+def _first_line(found: Found, run: LogRun) -> int:
+    return run.records[0].line if run.records else found.hits[-1].line.number
+
+
+def _nothing(log: str, found: Sequence[Found]) -> str:
+    tried = ", ".join(one.family.name for one in found)
+    near = [one for one in found if one.nearest is not None]
+    near.sort(key=lambda one: not any(hit.row is None for hit in one.hits))  # what looks like a record first
+    nearest = "no line holds a word of any of them"
+    if near and near[0].nearest is not None:
+        line = near[0].nearest
+        nearest = (
+            f"nearest is line {line.number}, not a whole line of {near[0].family.name}: {shown(line.text)}"
+        )
+    return f"{shown(log)}: no run found; tried {tried}; {nearest}"

@@ -1,0 +1,196 @@
+"""The tables that a family of logs is written as, and the one pass that matches them against lines.
+
+A family is one module of this package with ``FAMILY = Family(...)``: a table of rows, one per kind of line.
+A row's pattern is the whole grammar of its line (it must match from end to end, spaces around it aside); its
+named groups, and the keys that ``pairs`` finds, are what the line says. ``fields`` renames them to ours:
+
+    of a record      step epoch rate step_s loss done time (seconds), stamp (date and time)
+    of a run         cards hosts batch_size global_batch precision amp (True or False) unit model
+                     framework framework_version gpu driver nccl transport
+    of its outcome   accuracy (a fraction, or a percentage with its sign), time_to_train_s, time_to_target_s
+    the rest         summary.KEY: a final figure of the log's own; facts.KEY: what only this family says
+
+Patterns are kept as text: they are compiled on first use, so that finding the families costs nothing, and
+``Family.progress`` hands them to hosts whose Python is 3.8. They are matched against hostile text: bound
+every repetition of digits, and let no two neighbouring parts match the same text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from runner.errors import UsageError
+from runner.model import Line, LogRun, Record
+from runner.parsers._values import number, to_record
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+HITS_LIMIT = 2_000_000  # lines of one log that matter
+NUMBER = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,3})?"
+FIGURE = rf"(?:{NUMBER}|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity)|None)"  # or what stands in its place
+
+
+class Row(NamedTuple):
+    """One kind of line.
+
+    ``start`` begins a run, ``record`` is a measurement, ``summary`` holds final figures, ``note`` anything
+    else worth knowing. Records and summaries prove the family. ``end`` marks lines that only a finished
+    training writes. ``pairs`` finds key and value (groups 1 and 2) anywhere in the line; keys that ``fields``
+    does not name are passed over.
+    """
+
+    kind: str
+    pattern: str
+    fields: Mapping[str, str] = _NONE
+    pairs: str | None = None
+    end: bool = False
+
+
+def unchanged(run: LogRun) -> LogRun:
+    """Leave the run as it is: for families whose table says everything."""
+    return run
+
+
+class Family(NamedTuple):
+    """One log line grammar; see the head of this module.
+
+    ``scope`` is what a record's rate speaks of and ``rule`` the family's own way to one figure (see
+    ``runner.rates``); ``summary`` is the figure that rule ``summary`` means. Every line of the grammar holds
+    one of ``words``, and a line that holds ``near`` looks like a record to a reader: where the grammar does
+    not fit it, it is counted. ``finish`` is for what a table cannot say.
+    """
+
+    name: str
+    framework: str
+    model: str | None
+    unit: str
+    scope: str
+    rule: str
+    words: tuple[str, ...]
+    near: str
+    rows: tuple[Row, ...]
+    summary: str | None = None
+    summary_scope: str = "global"
+    kind: str = "training"
+    finish: Callable[[LogRun], LogRun] = unchanged
+
+    @property
+    def progress(self) -> str:
+        """A regular expression, as text, that ``search`` finds in the bytes of exactly the record lines."""
+        rows = [re.sub(r"\(\?P<\w+>", "(?:", row.pattern) for row in self.rows if row.kind == "record"]
+        colour = r"\x1b\[[0-9;]*m"
+        return rf"(?:^|\r|{colour})\s*(?:{'|'.join(rows)})\s*(?:{colour}\s*)*$"
+
+
+class Hit(NamedTuple):
+    """A line that a row fits, or (``row`` None) one that only looks like a record.
+
+    ``bad``: there should be a figure in it, and there is none that can be used.
+    """
+
+    line: Line
+    row: Row | None
+    values: Mapping[str, str] = _NONE
+    record: Record | None = None
+    bad: bool = False
+    nan_loss: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The kind of its row; ``near`` where it only looks like a record."""
+        return self.row.kind if self.row else "near"
+
+    @property
+    def is_end(self) -> bool:
+        """Whether only a finished training writes this line."""
+        return self.row is not None and self.row.end
+
+
+class Found:
+    """What one family's grammar found in a log, in order.
+
+    ``touched`` is the first line that holds one of its words and nothing more.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.hits: list[Hit] = []
+        self.touched: Line | None = None
+
+    @property
+    def proved(self) -> bool:
+        """Whether the whole grammar of a record or a summary fitted a line."""
+        return any(hit.row is not None and hit.row.kind in ("record", "summary") for hit in self.hits)
+
+    @property
+    def nearest(self) -> Line | None:
+        """The line that comes nearest to a record where none fitted."""
+        return next((hit.line for hit in self.hits if hit.row is None), self.touched)
+
+
+def scan(lines: Iterable[Line], families: Sequence[Family]) -> list[Found]:
+    """Match every line against every family, in one pass. Raises UsageError on more than HITS_LIMIT hits."""
+    matchers = [(Matcher(family), Found(family)) for family in families]
+    for line in lines:
+        for matcher, found in matchers:
+            if not matcher.may_fit(line.text):
+                continue
+            hit = matcher.hit(line)
+            if hit is not None:
+                if len(found.hits) >= HITS_LIMIT:
+                    raise UsageError(f"more than {HITS_LIMIT} lines with figures in one log; split it")
+                found.hits.append(hit)
+            elif found.touched is None:
+                found.touched = line
+    return [found for _, found in matchers]
+
+
+class Matcher:
+    """The compiled rows of a family."""
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.near = re.compile(family.near, re.ASCII)
+        self.rows = [
+            (row, re.compile(row.pattern, re.ASCII), row.pairs and re.compile(row.pairs, re.ASCII))
+            for row in family.rows
+        ]
+
+    def may_fit(self, text: str) -> bool:
+        """Whether one of the family's words is in ``text``: nearly all lines end here."""
+        for word in self.family.words:  # noqa: SIM110 - any() takes three times as long, for every line of every log
+            if word in text:
+                return True
+        return False
+
+    def fit(self, text: str) -> tuple[Row, dict[str, str]] | None:
+        """Find the first row that fits, and what the line says in our words."""
+        text = text.strip()
+        for row, pattern, pairs in self.rows:
+            match = pattern.fullmatch(text)
+            if match is None:
+                continue
+            ours = row.fields
+            values = {
+                ours.get(key, key): value for key, value in match.groupdict().items() if value is not None
+            }
+            for key, value in pairs.findall(text) if pairs else ():
+                if key in ours:
+                    values.setdefault(ours[key], value.strip('"'))
+            return row, values
+        return None
+
+    def hit(self, line: Line) -> Hit | None:
+        """Read a line; None where it says nothing and does not look like a record either."""
+        fitting = self.fit(line.text)
+        if fitting is None:
+            return Hit(line, None, bad=True) if self.near.search(line.text) else None
+        row, values = fitting
+        if row.kind == "record":
+            record, bad, nan_loss = to_record(values, line, self.family.scope)
+            return Hit(line, row, record=record, bad=bad, nan_loss=nan_loss)
+        figures = [value for key, value in values.items() if key.startswith("summary.")]
+        return Hit(line, row, values, bad=any(number(value) is None for value in figures))

@@ -1,0 +1,199 @@
+"""From what a grammar found in a log to the runs in it: named, summed up, judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from runner.model import LogRun, Problem
+from runner.names import shown
+from runner.parsers._engine import Family, Found
+from runner.parsers._segments import COUNTS, Segment, chosen_rank, segments
+from runner.parsers._values import count, fraction, name_says, number, precision, same_precision
+from runner.rates import FEW, Rule, Scale, all_cards, figure, overview, parse_rule, select
+
+CLOCK_STEP_S = 1.0  # a record this much earlier than the one above it: the clock was set back
+
+_T = TypeVar("_T")
+
+
+class Known(NamedTuple):
+    """What the caller knows better than the log; it overrules log and name, with the source ``option``."""
+
+    family: str | None = None
+    rule: str | None = None
+    cards: int | None = None
+    hosts: int | None = None
+    batch_size: int | None = None
+    precision: str | None = None
+
+
+def runs(found: Found, log: str, known: Known) -> list[LogRun]:
+    """Make the runs that one family's grammar found in a log, in order; empty where it proved nothing."""
+    if not found.proved:
+        return []
+    ranks = Counter(hit.line.rank for hit in found.hits if hit.record is not None)
+    made: list[LogRun] = []
+    for segment in segments(found.hits, chosen_rank(found.hits)):
+        run = _run(found.family, segment, log, known)
+        problems = (*run.problems, *_mixed_ranks(ranks, run), *_duplicate(made, run))
+        made.append(found.family.finish(replace(run, problems=problems)))
+    return made
+
+
+def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
+    said = {key: count(segment.parameters.get(key)) for key in COUNTS}
+    named = name_says(log)
+    cards, cards_from = _first(known.cards, said["cards"], count(named.get("cards")))
+    hosts, hosts_from = _first(known.hosts, said["hosts"], None)
+    batch, batch_from = _first(known.batch_size, said["batch_size"], count(named.get("batch_size")))
+    kind, kind_from = _first(known.precision, _precision(segment.parameters), named.get("precision"))
+    sources = {"cards": cards_from, "hosts": hosts_from, "batch_size": batch_from, "precision": kind_from}
+    whole = cards * batch if cards and batch else said["global_batch"]
+    scale = Scale(cards, hosts, count(segment.facts.get("threads")), whole)
+    values = all_cards(segment.records, family.scope, scale)
+    summary = _summary(segment, family, scale)
+    rule = known.rule or family.rule
+    text = segment.parameters.get
+    return LogRun(
+        log=log,
+        sha256=None,
+        kind=family.kind,
+        family=family.name,
+        framework=text("framework", family.framework),
+        framework_version=text("framework_version"),
+        model=text("model") or family.model,
+        gpu=text("gpu"),
+        driver=text("driver"),
+        nccl=text("nccl"),
+        transport=text("transport"),
+        cards=cards,
+        hosts=hosts,
+        batch_size=batch,
+        global_batch=whole,
+        precision=kind,
+        sources={key: source for key, source in sources.items() if source},
+        unit=text("unit", family.unit),
+        scope=family.scope,
+        records=tuple(segment.records),
+        rate=figure(parse_rule(rule), values, summary),
+        rule=rule,
+        rates=overview(values, summary),
+        time_to_train_s=number(segment.outcomes.get("time_to_train_s")),
+        time_to_target_s=number(segment.outcomes.get("time_to_target_s")),
+        accuracy=fraction(segment.outcomes.get("accuracy")),
+        complete=segment.complete,
+        problems=(
+            *_lines_at_fault(segment),
+            *_name_disagrees(segment.parameters, said, named),
+            *_truncated(segment),
+            *_few_records(rule, values, summary),
+        ),
+        facts=dict(segment.facts),
+    )
+
+
+def _first(option: _T | None, stated: _T | None, named: _T | None) -> tuple[_T | None, str | None]:
+    for value, source in ((option, "option"), (stated, "log"), (named, "name")):
+        if value is not None:
+            return value, source
+    return None, None
+
+
+def _precision(parameters: Mapping[str, str]) -> str | None:
+    if "precision" in parameters:
+        return precision(parameters["precision"])
+    return {"True": "amp", "False": "fp32"}.get(parameters.get("amp", ""))
+
+
+def _summary(segment: Segment, family: Family, scale: Scale) -> dict[str, float]:
+    """Give the log's own figures for all cards, the one that rule ``summary`` means first."""
+    factor = scale.factor(family.summary_scope)
+    if factor is None:
+        return {}
+    figures = {key: value * factor for key, value in segment.summary.items()}
+    first = {family.summary: figures[family.summary]} if family.summary in figures else {}
+    return {**first, **figures}
+
+
+# --- problems ------------------------------------------------------------------------------
+
+
+def _lines_at_fault(segment: Segment) -> list[Problem]:
+    found = []
+    if segment.nan_losses:
+        text = f"losses that are no finite number: {len(segment.nan_losses)}; the rates beside them count"
+        found.append(Problem("nan_loss", segment.nan_losses[0].line.number, text))
+    if segment.bad:
+        line = segment.bad[0].line
+        text = f"lines that should hold a figure and do not: {len(segment.bad)}; the first: {shown(line.text.strip())}"
+        found.append(Problem("bad_number", line.number, text))
+    timed = [record for record in segment.records if record.time is not None]
+    for earlier, later in pairwise(timed):
+        if (later.time or 0) < (earlier.time or 0) - CLOCK_STEP_S:
+            text = f"the time of this record is before that of line {earlier.line}"
+            return [*found, Problem("clock_jumped", later.line, text)]
+    return found
+
+
+def _name_disagrees(
+    parameters: Mapping[str, str], said: Mapping[str, int | None], named: Mapping[str, str]
+) -> list[Problem]:
+    pairs: dict[str, tuple[object, object]] = {
+        key: (said[key], count(named.get(key))) for key in ("cards", "batch_size")
+    }
+    body, name = _precision(parameters), named.get("precision")
+    if not same_precision(body, name):
+        pairs["precision"] = (body, name)
+    return [
+        Problem(
+            "name_disagrees", None, f"{key}: the log says {in_log}, its name says {in_name}; the log holds"
+        )
+        for key, (in_log, in_name) in pairs.items()
+        if in_log is not None and in_name is not None and in_log != in_name
+    ]
+
+
+def _truncated(segment: Segment) -> list[Problem]:
+    if segment.complete:
+        return []
+    return [Problem("truncated", segment.last_line, "no end of the training follows; the log may be cut off")]
+
+
+def _few_records(rule_text: str, values: Sequence[float], summary: Mapping[str, float]) -> list[Problem]:
+    rule: Rule = parse_rule(rule_text)
+    if rule.kind == "summary":
+        if figure(rule, values, summary) is not None:
+            return []
+        return [
+            Problem(
+                "few_records", None, f"{rule_text}: no such figure; there is {', '.join(summary) or 'none'}"
+            )
+        ]
+    used = len(select(rule, values))
+    text = f"{rule_text} works on {used} of {len(values)} records; fewer than {FEW} make no firm figure"
+    return [Problem("few_records", None, text)] if used < FEW else []
+
+
+def _mixed_ranks(ranks: Mapping[int | None, int], run: LogRun) -> list[Problem]:
+    if len(ranks) < 2 or not run.records:
+        return []
+    listed = sorted(ranks.items(), key=lambda entry: (entry[0] is None, entry[0] or 0))
+    counts = ", ".join(
+        f"{'no rank' if rank is None else rank}: {number_of}" for rank, number_of in listed[:40]
+    )
+    text = f"records of several ranks ({counts}); those of rank {run.records[0].rank} count"
+    return [Problem("mixed_ranks", run.records[0].line, text)]
+
+
+def _duplicate(made: Sequence[LogRun], run: LogRun) -> list[Problem]:
+    def setting(one: LogRun) -> tuple[object, ...]:
+        return one.cards, one.batch_size, one.precision
+
+    if not any(setting(one) == setting(run) for one in made):
+        return []
+    line = run.records[0].line if run.records else None
+    return [Problem("duplicate_run", line, "the log holds an earlier run with the same settings")]

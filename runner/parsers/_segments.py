@@ -1,0 +1,109 @@
+"""Cut what a grammar found in a log into runs: one rank's lines, parted at banners and steps back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from runner.model import Record
+from runner.parsers._engine import Hit
+from runner.parsers._values import number
+
+COUNTS = ("cards", "hosts", "batch_size", "global_batch")
+_OUTCOMES = ("accuracy", "time_to_train_s", "time_to_target_s")
+
+
+class Segment:
+    """The lines of one run, gathered. Of a run's parameters the first word holds, of its outcome the last."""
+
+    def __init__(self) -> None:
+        self.parameters: dict[str, str] = {}
+        self.outcomes: dict[str, str] = {}
+        self.summary: dict[str, float] = {}
+        self.facts: dict[str, str] = {}
+        self.records: list[Record] = []
+        self.bad: list[Hit] = []
+        self.nan_losses: list[Hit] = []
+        self.banner: Mapping[str, str] | None = None
+        self.last_line = 0
+        self.complete = False
+
+    @property
+    def has_results(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self.records or self.summary or self.bad)
+
+    def is_left_by(self, hit: Hit) -> bool:
+        """Whether ``hit`` begins another run: another banner, or a step back to where this run began.
+
+        Ranks may repeat a banner; a step may repeat, and may go back part of the way after a restart.
+        """
+        if hit.kind == "start":
+            return self.has_results or self.banner not in (None, hit.values)
+        if hit.record is None or hit.record.step is None or not self.records:
+            return False
+        step, first, last = _position(hit.record), _position(self.records[0]), _position(self.records[-1])
+        return step <= first < last or (self.complete and step <= last)
+
+    def take(self, hit: Hit) -> None:
+        """Add a line of this run."""
+        self.last_line = hit.line.number
+        if hit.nan_loss:
+            self.nan_losses.append(hit)
+        if hit.record is not None:
+            self.records.append(hit.record)
+        elif hit.bad:
+            self.bad.append(hit)
+        elif hit.kind == "start":
+            self.banner = hit.values
+        self.complete = self.complete or hit.is_end
+        self.learn(hit.values)
+
+    def learn(self, values: Mapping[str, str]) -> None:
+        """Add what a line says of the run as a whole."""
+        for key, text in values.items():
+            kind, _, name = key.rpartition(".")
+            if kind == "facts":
+                self.facts[name] = text
+            elif kind == "summary":
+                value = number(text)
+                if value is not None:
+                    self.summary[name] = value
+            elif key in _OUTCOMES:
+                self.outcomes[key] = text
+            else:
+                self.parameters.setdefault(key, text)
+
+
+def segments(hits: Sequence[Hit], rank: int | None) -> Iterator[Segment]:
+    """Part the lines of ``rank`` into runs, in order; runs without any result are left out."""
+    segment = Segment()
+    for hit in hits:
+        if not _belongs(hit, rank):
+            if hit.kind in ("start", "note"):  # other ranks know as well how many they are
+                segment.learn({key: hit.values[key] for key in COUNTS if key in hit.values})
+            continue
+        if segment.is_left_by(hit):
+            if segment.has_results:
+                yield segment
+            segment = Segment()
+        segment.take(hit)
+    if segment.has_results:
+        yield segment
+
+
+def chosen_rank(hits: Sequence[Hit]) -> int | None:
+    """Choose the lowest rank that wrote records, else final figures; None where no line has a rank."""
+    for kind in ("record", "summary"):
+        ranks = [hit.line.rank for hit in hits if hit.kind == kind]
+        if ranks:
+            return min((rank for rank in ranks if rank is not None), default=None)
+    return None
+
+
+def _belongs(hit: Hit, rank: int | None) -> bool:
+    """Whether a line is the chosen rank's, or one that the launcher wrote for all (no rank, no record)."""
+    return hit.line.rank == rank or (hit.line.rank is None and hit.kind in ("start", "summary", "note"))
+
+
+def _position(record: Record) -> tuple[int, int]:
+    return record.epoch or 0, record.step or 0

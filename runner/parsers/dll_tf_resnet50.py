@@ -1,0 +1,69 @@
+"""NVIDIA DeepLearningExamples, TensorFlow 1.15, ConvNets (ResNet50 v1.5): DLLogger lines on standard output.
+
+Written by ``main.py --mode=training_benchmark`` and the training modes, for any number of cards. The program
+logs on the first rank alone; ``total_ips`` is for all cards. Schema of a line::
+
+    DLL DATE TIME - PARAMETER key : value  key : value ...      once; batch_size, amp (use_tf_amp, precision)
+    Num GPUs N
+    Per-GPU Batch Size N
+    DLL DATE TIME - (EPOCH, STEP) total_ips : RATE [unit] ...   a record; training modes add losses
+    DLL DATE TIME - () top1_accuracy : X ...                    an evaluation
+    Ending Model Training ...
+    DLL DATE TIME - () train_throughput : RATE [unit]           the mean over all steps after the warm-up
+
+Excerpts without the head are common: cards, batch size and precision then come from the log's name.
+
+Example::
+
+    DLL 2021-03-04 05:06:07.123456 - (0, 200) total_ips : 1234.5678
+"""
+
+from __future__ import annotations
+
+from runner.parsers._engine import FIGURE, Family, Row
+
+_DLL = r"DLL (?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) - "
+_UNIT = r"(?: (?:[A-Za-z][\w/]{0,30}|%)(?=\s|$)(?! :))?"  # a word that is not the next key
+_PAIR = rf"[A-Za-z_][\w.-]{{0,99}} : \S{{1,99}}{_UNIT}"
+_BEFORE, _AFTER = rf"(?:{_PAIR}\s{{1,9}}){{0,50}}?", rf"{_UNIT}(?:\s{{1,9}}{_PAIR}){{0,50}}"
+_PAIRS = r"(?<![\w.-])([A-Za-z_][\w.-]{0,99}) : (\S+)"
+_STEP = r"\((?:(?P<epoch>\d{1,9}), ?)?(?P<step>\d{1,15}),?\)"
+
+FAMILY = Family(
+    name="dll_tf_resnet50",
+    framework="TensorFlow",
+    model="ResNet50",
+    unit="images/sec",
+    scope="global",
+    rule="mean:skip=5",
+    summary="train_throughput",
+    words=("total_ips", "train_throughput", "top1", "DLL ", "Num GPUs", "Per-GPU Batch Size", "Ending Model"),
+    near=r"\btotal_ips\b|\btrain_throughput\b|^\s*DLL .{1,40} - \([\d, ]{0,40}\)?(?: t[a-z_]*)?\s*$",
+    rows=(
+        Row(
+            "record",
+            rf"{_DLL}{_STEP} {_BEFORE}total_ips : (?P<rate>{FIGURE}){_AFTER}",
+            {"total_loss": "loss", "loss": "loss", "cross_entropy": "loss"},
+            _PAIRS,
+        ),
+        Row(
+            "summary",
+            rf"{_DLL}\(\) {_BEFORE}train_throughput : (?P<train_throughput>{FIGURE}){_AFTER}",
+            {"train_throughput": "summary.train_throughput"},
+            end=True,
+        ),
+        Row(
+            "start",
+            rf"{_DLL}PARAMETER {_PAIR}(?:\s.*)?",
+            {"batch_size": "batch_size", "amp": "amp", "use_tf_amp": "amp", "precision": "precision"},
+            _PAIRS,
+        ),
+        Row(
+            "note",
+            rf"{_DLL}\([\d, ]{{0,40}}\) {_BEFORE}top1(?:_accuracy)? : (?P<accuracy>{FIGURE}(?: %)?){_AFTER}",
+        ),
+        Row("note", r"Num GPUs (?P<cards>\d{1,6})"),
+        Row("note", r"Per-GPU Batch Size (?P<batch_size>\d{1,7})"),
+        Row("note", r"Ending Model Training ?\.\.\.", end=True),
+    ),
+)

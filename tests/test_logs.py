@@ -1,0 +1,238 @@
+"""Bytes of any kind to lines: what is stripped, split, kept apart, cut off and refused."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.errors import UsageError
+from runner.io.logs import LINE_LIMIT, CellLog, Log, walk
+from runner.model import Line
+
+ROOT = Path(__file__).parents[1]
+
+
+def read(path: Path, data: bytes) -> tuple[Log, list[Line]]:
+    path.write_bytes(data)
+    log = Log(path, path.name)
+    return log, list(log)
+
+
+BYTES = {
+    "both breaks, numbered by newline": (b"a\rb\r\nc\n\n\nd", [(1, "a"), (1, "b"), (2, "c"), (5, "d")]),
+    "no final newline": (b"a\nb", [(1, "a"), (2, "b")]),
+    "NUL": (b"\0a\0b\0\n", [(1, "ab")]),
+    "colours": (b"\x1b[32;1mgreen\x1b[0m \x1b[K\x1b]0;title\x07end\n", [(1, "green end")]),
+    "lone escapes": (b"a\x1b[\x1b\x1b", [(1, "a")]),
+    "byte order mark": (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", [(1, "a"), (2, "\ufeffb")]),
+    "not UTF-8": (b"caf\xe9 1\n", [(1, "caf\ufffd 1")]),
+}
+
+
+@pytest.mark.parametrize(("data", "lines"), BYTES.values(), ids=BYTES)
+def test_bytes_to_lines(data: bytes, lines: list[tuple[int, str]], tmp_path: Path) -> None:
+    log, found = read(tmp_path / "a.log", data)
+    assert [(line.number, line.text) for line in found] == lines
+    assert log.sha256 == hashlib.sha256(data).hexdigest()
+
+
+STAMP = "Wed Jun  1 12:19:09 2022"
+TAGS = {
+    "Open MPI 4": ("[1,3]<stderr>:text", [(3, "stderr", "text")]),
+    "Open MPI 4, stamped": (f"{STAMP}[1,0]<stdout>:text", [(0, "stdout", "text")]),
+    "Open MPI 5": ("[1,3]<stdout>: text", [(3, "stdout", "text")]),
+    "Open MPI 5, stamped": (f"[{STAMP}][1,12]<stdout>: text", [(12, "stdout", "text")]),
+    "Open MPI 5, stamped only": (f"[{STAMP}]<stdout>: text", [(None, "stdout", "text")]),
+    "Open MPI 5, with host": ("[1,0][node-1:4711]<stdout>: text", [(0, "stdout", "text")]),
+    "Open MPI 5, with job": ("[prterun-node-1-4711@1,5]<stderr>: text", [(5, "stderr", "text")]),
+    "several": (
+        f"[1,5]<stderr>:[[1,0]<stdout>:x{STAMP}[1,1]<stdout>:y",
+        [(5, "stderr", "["), (0, "stdout", "x"), (1, "stdout", "y")],
+    ),
+    "after a progress bar": (
+        f"30%|# {STAMP}[1,0]<stdout>:text",
+        [(None, None, "30%|# "), (0, "stdout", "text")],
+    ),
+    "glued to the end": (f"[1,0]<stdout>:rate 5 {STAMP}[1,1]<stdout>:", [(0, "stdout", "rate 5 ")]),
+    "none": ("a[1]<b>: c", [(None, None, "a[1]<b>: c")]),
+}
+
+
+@pytest.mark.parametrize(("text", "lines"), TAGS.values(), ids=TAGS)
+def test_mpi_tags_become_rank_and_stream(text: str, lines: list[object], tmp_path: Path) -> None:
+    _, found = read(tmp_path / "a.log", text.encode() + b"\n")
+    assert [(line.rank, line.stream, line.text) for line in found] == lines
+
+
+def test_tags_as_the_installed_mpi_writes_them(tmp_path: Path) -> None:
+    mpirun = Path(sys.executable).with_name("mpirun")
+    if not mpirun.exists():
+        pytest.skip("no mpirun beside this Python; install requirements.txt")
+    argv = [
+        mpirun,
+        "-np",
+        "2",
+        "--oversubscribe",
+        "--output",
+        "tag,timestamp",
+        "sh",
+        "-c",
+        "echo rate 5; echo oops >&2",
+    ]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    said = subprocess.run(argv, env=os.environ | root, capture_output=True, check=True, timeout=60)
+    _, found = read(tmp_path / "a.log", said.stdout + said.stderr)
+    wanted = [
+        (rank, stream, text) for rank in (0, 1) for stream, text in (("stderr", "oops"), ("stdout", "rate 5"))
+    ]
+    assert sorted((line.rank, line.stream, line.text) for line in found) == wanted
+
+
+def test_replaced_and_dropped_is_told(tmp_path: Path) -> None:
+    long = b"x" * (LINE_LIMIT + 1)
+    log, found = read(tmp_path / "a.log", b"fine\n\xff\n" + long + b"\n\xfe\n" + long[1:] + b"\n" + long)
+    assert [len(line.text) for line in found] == [4, 1, LINE_LIMIT, 1, LINE_LIMIT, LINE_LIMIT]
+    assert [(problem.code, problem.line) for problem in log.problems] == [
+        ("decode_errors", 2),
+        ("line_too_long", 3),
+    ]
+    assert ": 2;" in log.problems[0].detail
+    assert ": 2;" in log.problems[1].detail
+
+
+PARTS = [b"a", b"\n", b"\r", b"\0", b"\x1b[m", "é".encode(), b"\xff", b"b" * 70_000]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=30))
+@settings(deadline=None, max_examples=50)
+def test_where_a_read_ends_makes_no_difference(parts: list[bytes]) -> None:
+    data = b"".join(parts)  # up to 2 MB, many reads; held against the same thing done in one piece
+    with tempfile.TemporaryDirectory() as folder:
+        _, lines = read(Path(folder) / "a.log", data)
+    wanted = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        for piece in line.split(b"\r"):
+            kept = piece[: LINE_LIMIT + 1].replace(b"\0", b"").replace(b"\x1b[m", b"")[:LINE_LIMIT]
+            wanted.append((number, kept.decode("utf-8", "replace")))
+    assert [(line.number, line.text) for line in lines] == [entry for entry in wanted if entry[1]]
+
+
+# --- gzip ------------------------------------------------------------------------------------
+
+
+def test_gzip_is_read_through_and_hashed_as_it_lies_there(tmp_path: Path) -> None:
+    packed = gzip.compress(b"a\n") + gzip.compress(b"b\n")
+    log, found = read(tmp_path / "a.log.gz", packed)
+    assert [line.text for line in found] == ["a", "b"]
+    assert log.sha256 == hashlib.sha256(packed).hexdigest()
+
+
+WHOLE = gzip.compress(bytes(range(256)) * 4000)
+REFUSED = {
+    "gzip cut off": (WHOLE[:-20], "damaged gzip"),
+    "gzip damaged": (WHOLE[:40] + b"\0\0\0\0" + WHOLE[44:], "damaged gzip"),
+    "zstd": (b"\x28\xb5\x2f\xfd....", "zstd -d"),
+    "zip": (b"PK\x03\x04....", "unzip"),
+    "tar": (b"\0" * 257 + b"ustar" + b"\0" * 300, "tar -xf"),
+}
+
+
+@pytest.mark.parametrize(("data", "says"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_unpacked_is_refused_in_a_line(data: bytes, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=says) as failure:
+        read(tmp_path / "a.log", data)
+    assert "a.log" in str(failure.value)
+
+
+# --- what is no log --------------------------------------------------------------------------
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/null"), Path("/dev/zero")):
+        with pytest.raises(UsageError, match="not a regular file"):  # and does not wait for a writer
+            list(Log(path, path.name))
+    with pytest.raises(UsageError, match="missing: cannot be read: No such file"):
+        list(Log(tmp_path / "missing", "missing"))
+
+
+def test_folder_is_walked_without_links(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    (folder / "deep").mkdir(parents=True)
+    (tmp_path / "outside.log").write_text("x")
+    for name in ("b.log", "deep/a.log", ".hidden"):
+        (folder / name).write_text("x")
+    (folder / "loop").symlink_to(folder)
+    (folder / "out.log").symlink_to(tmp_path / "outside.log")
+    os.mkfifo(folder / "fifo")
+    assert [log.name for log in walk(folder)] == ["b.log", "deep/a.log"]
+    (tmp_path / "named").symlink_to(folder)  # a link that the user names is followed
+    assert [log.name for log in walk(tmp_path / "named")] == ["b.log", "deep/a.log"]
+
+
+def test_folder_without_end_is_refused(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["d"] * 40)
+    deep.mkdir(parents=True)
+    with pytest.raises(UsageError, match="levels"):
+        walk(tmp_path)
+
+
+@pytest.mark.timeout(60)
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "a.log.gz"  # 200 MB in one line, then one that counts
+    with gzip.open(path, "wb", compresslevel=1) as stream:
+        for _ in range(200):
+            stream.write(b"y" * 1_000_000)
+        stream.write(b"\nlast")
+    program = (
+        "import json, pathlib, resource, sys; from runner.io.logs import Log\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; before = peak()\n"
+        "lines = [(one.number, len(one.text)) for one in Log(pathlib.Path(sys.argv[1]), 'a')]\n"
+        "print(json.dumps([lines, peak() - before]))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program, path], cwd=ROOT, capture_output=True, check=True
+    ).stdout
+    lines, kilobytes = json.loads(said)
+    assert lines == [[1, LINE_LIMIT], [2, 4]]
+    assert kilobytes < 16_000
+
+
+# --- a cell of a run -------------------------------------------------------------------------
+
+
+def test_cell_is_the_files_of_its_ranks_in_order(tmp_path: Path) -> None:
+    for name, text in {
+        "b/rank-0002.stdout": "two",
+        "a/rank-0000.stderr": "warning",
+        "a/rank-0000.stdout": "zero\n\xff",
+        "a/rank-0010.stdout": "ten",
+        "a/rank-0000.json": "{}",
+        "launcher.stderr": "mpirun says",
+    }.items():
+        path = tmp_path / "logs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("latin-1"))
+    cell = CellLog(tmp_path)
+    found = [(line.rank, line.stream, line.number, line.text) for line in cell]
+    assert found == [
+        (0, "stdout", 1, "zero"),
+        (0, "stdout", 2, "\ufffd"),
+        (0, "stderr", 1, "warning"),
+        (2, "stdout", 1, "two"),
+        (10, "stdout", 1, "ten"),
+    ]
+    assert [(problem.code, problem.detail[:19]) for problem in cell.problems] == [
+        ("decode_errors", "a/rank-0000.stdout:")
+    ]
+    assert list(CellLog(tmp_path / "none")) == []

@@ -1,0 +1,278 @@
+"""Every family against its pairs: a log of our own making, and the JSON that ``parse --json`` must give.
+
+The pairs are made for these tests: they imitate the grammar of a family, their numbers are invented. Where
+``RUNKIT_LOGS`` names a folder of the real logs (tests/logs-manifest.csv says where each can be had), the
+published figures are recomputed from them as well.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import re
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner import rates
+from runner.errors import UnknownLog, UsageError
+from runner.io.logs import Log
+from runner.model import Line, LogRun, Problem
+from runner.parsers import NOTHING_KNOWN, Known, detect, document, families, parse, parse_cell
+
+PAIRS = Path(__file__).parent / "parsers"
+CASES = sorted(PAIRS.glob("*/*.log"))
+ROOT = Path(__file__).parents[1]
+REAL = Path(os.environ.get("RUNKIT_LOGS") or ROOT / "../shared/logs")
+needs_real_logs = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real logs at {REAL}; set RUNKIT_LOGS")
+
+case = pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+
+
+def runs_of(path: Path, name: str | None = None, known: Known = NOTHING_KNOWN) -> list[LogRun]:
+    log = Log(path, name or path.name)
+    return parse(log, log.name, known)
+
+
+def documents(path: Path, name: str | None = None) -> list[dict[str, Any]]:
+    """What parse gives, less what differs between copies of a log."""
+    made = [document(run) for run in runs_of(path, name)]
+    return [{key: value for key, value in one.items() if key not in ("log", "sha256")} for one in made]
+
+
+def expected(path: Path) -> Any:
+    return json.loads(path.with_suffix(".json").read_text("utf-8"))
+
+
+def assert_same(found: Any, wanted: Any) -> None:
+    """Equal, figures to twelve digits: the expected ones come from another implementation."""
+    if isinstance(wanted, float):
+        assert found == pytest.approx(wanted, rel=1e-12)
+    elif isinstance(wanted, dict):
+        assert list(found) == list(wanted)
+        for key, value in wanted.items():
+            assert_same(found[key], value)
+    elif isinstance(wanted, list):
+        assert len(found) == len(wanted), found
+        for one, other in zip(found, wanted, strict=True):
+            assert_same(one, other)
+    else:
+        assert found == wanted
+
+
+@case
+def test_pair(path: Path) -> None:
+    assert_same(documents(path), expected(path))
+
+
+def test_every_family_has_a_pair() -> None:
+    assert {path.parent.name for path in CASES} == set(families())
+    assert {path.with_suffix(".json") for path in CASES} == set(PAIRS.glob("*/*.json"))
+
+
+@case
+def test_no_other_family_claims_the_log(path: Path) -> None:
+    assert detect(Log(path, path.name)) == (path.parent.name,)
+
+
+def each_line(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    return lambda data: b"".join(change(line) + b"\n" for line in data.splitlines())
+
+
+STAMP = b"Tue Jan  2 03:04:05 2029"
+CLOTHES: dict[str, Callable[[bytes], bytes]] = {
+    "crlf": each_line(lambda line: line + b"\r"),
+    "progress bar before": each_line(lambda line: b"50%|##  |\r" + line),
+    "Open MPI 3 and 4": each_line(lambda line: b"[1,0]<stdout>:" + line),
+    "Open MPI 4, stamped": each_line(lambda line: STAMP + b"[1,0]<stdout>:" + line),
+    "Open MPI 5": each_line(lambda line: b"[1,0]<stdout>: " + line),
+    "Open MPI 5, stamped": each_line(lambda line: b"[" + STAMP + b"][1,0]<stdout>: " + line),
+    "Open MPI 5, detailed": each_line(lambda line: b"[1,0][node-1:4711]<stdout>: " + line),
+    "Open MPI 5, full name": each_line(lambda line: b"[prterun-node-1-4711@1,0]<stderr>: " + line),
+    "colours": each_line(lambda line: b"\x1b[1;32m" + line + b"\x1b[0m"),
+    "NUL bytes": each_line(lambda line: line[:9] + b"\0" + line[9:] + b"\0"),
+    "no final newline": lambda data: data.rstrip(b"\n"),
+    "byte order mark": lambda data: b"\xef\xbb\xbf" + data,
+    "gzip": gzip.compress,
+}
+
+
+@case
+@pytest.mark.parametrize("clothes", CLOTHES)
+def test_what_a_log_went_through_changes_nothing(path: Path, clothes: str, tmp_path: Path) -> None:
+    dressed = tmp_path / path.name
+    dressed.write_bytes(CLOTHES[clothes](path.read_bytes()))
+    assert_same(documents(dressed), expected(path))
+
+
+# --- the rest of the contract ----------------------------------------------------------------
+
+
+@case
+def test_progress_is_true_of_exactly_the_record_lines(path: Path) -> None:
+    progress = re.compile(families()[path.parent.name].progress.encode())
+    of_rank_0 = [(line.number, line.text) for line in Log(path, path.name) if line.rank in (0, None)]
+    runs = runs_of(path)
+    found = {number for number, text in of_rank_0 if progress.search(text.encode())}
+    records = {record.line for run in runs for record in run.records}
+    no_figure = {
+        number
+        for number, text in of_rank_0
+        if number in found and re.search(r"(rate=|ips : )(inf|nan)", text)
+    }
+    assert found - no_figure == records
+    assert all(
+        progress.search(b"\x1b[32m" + text.encode() + b" \x1b[0m\r\n")
+        for number, text in of_rank_0
+        if number in found
+    )
+
+
+def test_a_pattern_compiles_on_the_python_of_the_hosts() -> None:
+    # Python 3.8 knows neither atomic groups nor possessive quantifiers, nor a repeated group name
+    for family in families().values():
+        assert not re.search(r"\(\?>|[*+?}]\+|\(\?P<", family.progress)
+
+
+def test_unknown_log_names_what_was_tried_and_what_came_near() -> None:
+    lines = [Line(1, "nothing"), Line(2, "total_ips was fine today"), Line(3, "\x1b]0;x\x07")]
+    with pytest.raises(UnknownLog) as failure:
+        parse(lines, "a.log")
+    text = str(failure.value)
+    assert all(name in text for name in families())
+    assert "line 2" in text
+    assert "total_ips was fine today" in text
+    assert "\n" not in text
+
+
+def test_options_overrule_the_log() -> None:
+    path = PAIRS / "dll_tf_resnet50" / "tf_gpu8_amp_bs64.log"
+    run = runs_of(path, known=Known(rule="mean:skip=0", cards=16, batch_size=2))[0]
+    assert (run.cards, run.batch_size, run.global_batch, run.rule) == (16, 2, 32, "mean:skip=0")
+    assert run.sources == {"cards": "option", "batch_size": "option", "precision": "log"}
+    assert run.rate == pytest.approx(run.rates["mean"])
+
+
+def test_family_can_be_named() -> None:
+    path = PAIRS / "runkit" / "three_runs.log"
+    with pytest.raises(UnknownLog):
+        runs_of(path, known=Known(family="dll_tf_resnet50"))
+    with pytest.raises(UsageError, match="nearest: runkit"):
+        runs_of(path, known=Known(family="runkti"))
+
+
+def test_cell_holds_its_last_run_or_says_what_is_wrong() -> None:
+    path = PAIRS / "runkit" / "three_runs.log"
+    run = parse_cell(Log(path, path.name), "cell", Known(family="runkit"))
+    assert isinstance(run, LogRun)
+    assert [problem.code for problem in run.problems] == ["duplicate_run"]
+    missing = parse_cell([Line(1, "Segmentation fault")], "cell", Known(family="runkit"))
+    assert isinstance(missing, Problem)
+    assert missing.code == "not_recognized"
+
+
+def test_facts_that_only_runkit_logs_hold() -> None:
+    facts = runs_of(PAIRS / "runkit" / "ranks_differ.log")[0].facts
+    wanted = {
+        "ranks": 8,
+        "parameters_agree": False,
+        "skipped_steps": 2,
+        "parameters_sha256": "5e" * 32,
+        "seed": 7,
+    }
+    assert {key: facts[key] for key in wanted} == wanted
+    assert facts["mpi"] == "Open MPI 5.0.99"
+
+
+# --- hostile input ---------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.one_of(st.text(), st.sampled_from([path.read_text("utf-8") for path in CASES])), max_size=5),
+    st.data(),
+)
+@settings(deadline=None, max_examples=60)
+def test_any_text_gives_runs_or_our_errors(texts: list[str], data: st.DataObject) -> None:
+    lines = "\n".join(texts).splitlines()
+    cut = data.draw(st.integers(0, 200))
+    lines = [line[: len(line) - cut] if number % 3 else line for number, line in enumerate(lines)]
+    try:
+        runs = parse([Line(number, line) for number, line in enumerate(lines, 1)], "any_gpu2_bs3.log")
+    except UnknownLog:
+        return
+    for run in runs:
+        json.dumps(document(run), allow_nan=False)
+
+
+HOSTILE = {
+    "pairs without end": "DLL 2031-05-06 07:08:09.1 - (0, 1) " + "aa : bb " * 8000,
+    "parameters without end": "DLL 2031-05-06 07:08:09.1 - PARAMETER aa : bb " + "a" * 65000,
+    "one word": "DLL 2031-05-06 07:08:09.1 - (0, 1) " + "a" * 65000 + " total_ips",
+    "digits": "DLL 2031-05-06 07:08:09.1 - (0, 1) total_ips : " + "1" * 65000,
+    "spaces": "runkit step" + " " * 65000,
+    "keys": "runkit start" + " a=b" * 16000,
+    "quotes": "runkit start " + 'a="' * 20000,
+    "tags": "[1,0]<stdout>:" * 4000,
+    "huge exponent": "DLL 2031-05-06 07:08:09.1 - (0, 1) total_ips : 1e999",
+    "impossible date": "DLL 2031-99-99 99:99:99.1 - (0, 1) total_ips : 5.0",
+    "large step": f"DLL 2031-05-06 07:08:09.1 - (0, {'9' * 400}) total_ips : 5.0",
+}
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_line_takes_no_time(text: str) -> None:
+    progress = [re.compile(family.progress.encode()) for family in families().values()]
+    assert sum(1 for pattern in progress if pattern.search(text.encode())) <= 1
+    try:
+        assert all(
+            run.rate is None or run.rate == 5.0 for run in parse([Line(1, text)], "a", Known(rule="mode"))
+        )
+    except UnknownLog:
+        assert not any(pattern.search(text.encode()) for pattern in progress)
+
+
+# --- the real logs ---------------------------------------------------------------------------
+
+
+def claims() -> list[dict[str, str]]:
+    path = REAL / "claims.csv"
+    if not path.is_file():
+        return []
+    rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
+    return [row for row in rows if row["family"] in families() and row["rule_expr"]]
+
+
+@needs_real_logs
+@pytest.mark.parametrize("row", claims(), ids=lambda row: str(row["log"]))
+def test_published_figure_is_recomputed_from_its_log(row: dict[str, str]) -> None:
+    path = REAL / row["log"]
+    (run,) = runs_of(path)
+    assert run.family == row["family"]
+    assert run.complete
+    assert (run.cards, run.batch_size, run.unit) == (int(row["cards"]), int(row["batch_size"]), row["unit"])
+    assert run.precision == row["precision"].lower()
+    assert rates.rate(run, row["rule_expr"]) == pytest.approx(float(row["recomputed"]), rel=1e-4)
+    assert rates.rate(run, row["rule_expr"]) == pytest.approx(float(row["published"]), rel=1e-4)
+
+
+@needs_real_logs
+def test_real_logs_are_those_of_the_manifest() -> None:
+    rows = list(csv.DictReader((ROOT / "tests/logs-manifest.csv").read_text("utf-8").splitlines()))
+    checked = 0
+    for row in rows:
+        assert set(row["sha256"]) <= set(string.hexdigits)
+        log = Log(REAL / row["log"], row["log"])
+        if log.path.is_file():
+            for _ in log:
+                pass
+            assert log.sha256 == row["sha256"]
+            checked += 1
+    assert checked
