@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from runner.model import Cell, Cluster
+from runner.names import printable
 
 
 def dry_run(cells: Sequence[Cell], cluster: Cluster, run_dir: str = "RUN_DIR") -> str:
@@ -21,12 +22,12 @@ def dry_run(cells: Sequence[Cell], cluster: Cluster, run_dir: str = "RUN_DIR") -
 
 def _cell(cell: Cell, cluster: Cluster, run_dir: str) -> str:
     if cell.state != "planned":
-        return f"# {cell.id}: {cell.state}: {cell.reason}"
+        return f"# {cell.id}: {cell.state}: {printable(cell.reason or '')}"
     hosts = ", ".join(f"{place.host} ({place.ranks})" for place in cell.placement)
     lines = [f"# {cell.id}: about {cell.estimated_s:.0f} s on {hosts}", f"# on {_login(cluster)}:"]
     lines.append(f"cd {_quoted(run_dir)}")
     if cell.hostfile is not None:
-        lines += ["# with this hostfile:", *(f"#   {line}" for line in cell.hostfile.splitlines())]
+        lines += ["# with this hostfile:", *(f"#   {printable(line)}" for line in cell.hostfile.splitlines())]
     lines.append(
         " ".join([*(f"{name}={shlex.quote(text)}" for name, text in cell.env.items()), shlex.join(cell.argv)])
     )

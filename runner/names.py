@@ -32,6 +32,15 @@ def shown(value: object) -> str:
     return safe if len(safe) <= 60 else safe[:57] + "..."
 
 
+def valued(value: object) -> str:
+    """Untrusted ``value`` as a message says what it is: text in quotes, an empty value by name."""
+    if isinstance(value, str):
+        return f'"{shown(value)}"'
+    if value is None or isinstance(value, bool):
+        return "empty" if value is None else str(value).lower()
+    return shown(value)
+
+
 def printable(text: str) -> str:
     """``text`` with its control characters escaped, so that a terminal shows and does not obey them."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

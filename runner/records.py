@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from runner.errors import UsageError
-from runner.names import hint, printable, shown
+from runner.names import hint, printable, shown, valued
 
 T = TypeVar("T")
 _SCALARS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
@@ -89,4 +89,4 @@ def _join(key: str, name: object) -> str:
 
 
 def _wrong(place: str, key: str, wanted: str, value: Any) -> UsageError:
-    return UsageError(f"{printable(place)}: {key + ': ' if key else ''}must be {wanted}, is {shown(value)}")
+    return UsageError(f"{printable(place)}: {key + ': ' if key else ''}must be {wanted}, is {valued(value)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
-from runner.model import Workload
+from runner.model import Result, Workload
 from runner.names import printable
 
 HELP = "show the clusters, workloads, log families and runs there are"
@@ -88,14 +88,16 @@ def _runs(_selected: str) -> Rows:
 
 
 def _run(folder: Path) -> dict[str, Any]:
-    from runner import plan
+    from runner import plan, records
     from runner.io.files import read_json
 
     planned = plan.from_json(read_json(folder / "plan.json", *plan.PLAN), str(folder / "plan.json"))
     states = {cell.id: cell.state for cell in planned.cells}
-    if (folder / "results.json").exists():
-        results = read_json(folder / "results.json", "runkit/results", 1)["results"]
-        states.update((result["cell"], result["state"]) for result in results)
+    derived = folder / "results.json"
+    if derived.exists():
+        for item in read_json(derived, "runkit/results", 1).get("results") or []:
+            result = records.decode(Result, item, str(derived))
+            states[result.cell] = result.state
     return {
         "id": folder.name,
         "created": planned.created,

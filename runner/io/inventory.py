@@ -15,7 +15,7 @@ from runner.io.files import ROOT
 from runner.io.inventory_folder import Folder, Setting
 from runner.io.yamlfile import Vault, place
 from runner.model import Cluster, Host
-from runner.names import hint, is_name, shown
+from runner.names import hint, is_name, shown, valued
 
 CLUSTER_WIDE = ("cluster_title", "cluster_card_model", "cluster_python", "cluster_mpirun", "bench_agent_root")
 PER_HOST = ("cluster_cards", "ansible_host", "ansible_connection")
@@ -99,17 +99,21 @@ def _check(setting: Setting, known: Mapping[str, specs.Option]) -> None:
             raise UsageError(f"{at}: must be literal, neither a template nor vaulted; write the value out")
         if isinstance(setting.value, str) and not setting.value.isprintable():
             raise UsageError(f"{at}: must be one line of printable text")
-    if setting.key == "cluster_cards" and (wrong := _not_a_count(setting.value)):
-        raise UsageError(f"{at}: {wrong}")
-    if wrong := specs.problem(known[setting.key], setting.value):
+    if wrong := _unfit(setting.key, setting.value) or specs.problem(known[setting.key], setting.value):
         raise UsageError(f"{at}: {wrong}")
 
 
-def _not_a_count(value: Any) -> str | None:
-    good = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_CARDS
-    return (
-        None if good else f"must be a positive whole number, is {shown(value)}; count the cards of the host"
-    )
+def _unfit(key: str, value: Any) -> str | None:
+    """Say what is wrong with a fact beyond its type, or None."""
+    if key == "cluster_cards" and (
+        not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MOST_CARDS
+    ):
+        return f"must be a positive whole number, is {valued(value)}; count the cards of the host"
+    if key == "ansible_host" and not _ADDRESS.fullmatch(str(value)):
+        return f"must be a host name or an IPv4 address, is {valued(value)}"
+    if key == "bench_agent_root" and not str(value).startswith(("/", "~/")):
+        return f"must be a full path, or begin with ~/, is {valued(value)}"
+    return None
 
 
 def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) -> Cluster:
@@ -117,8 +121,6 @@ def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) 
     _refuse_same_machine(folder, hosts)
     facts = {key: _common(folder, key, values, known) for key in CLUSTER_WIDE}
     here = all(host.connection == "local" for host in hosts)
-    if not facts["bench_agent_root"].startswith(("/", "~/")):
-        raise UsageError(f"{place(folder.path)}: bench_agent_root: must be a full path, or begin with ~/")
     return Cluster(
         name=folder.path.name,
         path=str(folder.path),
@@ -137,12 +139,10 @@ def _host(folder: Folder, name: str, values: Mapping[str, Any]) -> Host:
         raise UsageError(
             f"{place(folder.path)}: host {name}: cluster_cards is missing; set it to the number of cards"
         )
-    if wrong := _not_a_count(cards):
-        raise UsageError(f"{place(folder.path)}: host {name}: cluster_cards: {wrong}")
-    if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
-        text = "must be a host name or an IPv4 address"
-        raise UsageError(f"{place(folder.path)}: host {name}: ansible_host: {text}, is {shown(address)}")
-    return Host(name, address, cards, values.get("ansible_connection") or "ssh")
+    for key, value in (("cluster_cards", cards), ("ansible_host", address)):
+        if wrong := _unfit(key, value):
+            raise UsageError(f"{place(folder.path)}: host {name}: {key}: {wrong}")
+    return Host(name, address, cards, "local" if values.get("ansible_connection") == "local" else "ssh")
 
 
 def _refuse_same_machine(folder: Folder, hosts: tuple[Host, ...]) -> None:
@@ -163,8 +163,8 @@ def _common(folder: Folder, key: str, values: Values, known: Mapping[str, specs.
         if found[host] != found[first]:
             text = f"differs between {first} and {host}; set it once, in group_vars/all/cluster.yml"
             raise UsageError(f"{place(folder.path)}: {key}: {text}")
-    if not isinstance(found[first], str):
-        raise UsageError(f"{place(folder.path)}: {key}: must be text, is {shown(found[first])}")
+    if not isinstance(found[first], str) or specs.is_template(found[first]) or not found[first].isprintable():
+        raise UsageError(f"{place(folder.path)}: {key}: must be literal text, is {valued(found[first])}")
     return str(found[first])
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from runner.errors import UsageError
 from runner.io import yamlfile
 from runner.io.yamlfile import Located, Vault, place
-from runner.names import hint, is_name, is_word, shown
+from runner.names import hint, is_name, is_word, shown, valued
 
 YAML = (".yml", ".yaml")
 VARS = ("group_vars", "host_vars")
@@ -212,5 +212,5 @@ class _File:
 
     def mapping(self, value: Any, what: str, advice: str = "write KEY: VALUE lines") -> Located:
         if not isinstance(value, Located):
-            raise UsageError(f"{place(self.path)}: {what} must be a mapping, is {shown(value)}; {advice}")
+            raise UsageError(f"{place(self.path)}: {what} must be a mapping, is {valued(value)}; {advice}")
         return value

@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.io import yamlfile
-from runner.names import hint, shown
+from runner.names import hint, shown, valued
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _mismatch(kind: str, value: Any) -> str | None:
     if good or is_template(value):
         return None
     advice = "; put it in quotes" if words == TEXT and isinstance(value, int | float) else ""
-    return f"must be {words}, is {shown(value)}{advice}"
+    return f"must be {words}, is {valued(value)}{advice}"
 
 
 def _option(name: str, body: Mapping[str, Any], default: Any) -> Option:

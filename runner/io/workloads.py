@@ -13,7 +13,7 @@ from runner.io import yamlfile
 from runner.io.files import ROOT
 from runner.io.yamlfile import place
 from runner.model import Workload
-from runner.names import hint, is_name, shown
+from runner.names import hint, is_name, shown, valued
 
 LARGEST_FILE = 256 << 20  # bytes; data sets do not travel this way
 
@@ -34,7 +34,7 @@ def load(name_or_path: str, build: Build, root: Path = ROOT) -> Workload:
     path = _find(name_or_path, root)
     document = yamlfile.read(path)
     if not isinstance(document, Mapping):
-        raise UsageError(f"{place(path)}: must be a mapping, is {shown(document)}; write KEY: VALUE lines")
+        raise UsageError(f"{place(path)}: must be a mapping, is {valued(document)}; write KEY: VALUE lines")
     workload = build(path.stem, document, place(path))
     _check_files(path, workload.files)
     return replace(workload, path=str(path.absolute()))

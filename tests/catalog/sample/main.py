@@ -1,0 +1,1 @@
+"""Stands for a workload: the tests start it, nothing more."""

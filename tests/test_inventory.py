@@ -1,0 +1,173 @@
+"""Clusters: what is accepted means the same to Ansible; what is wrong is one line that names file and key."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.errors import UsageError
+from runner.io import inventory, yamlfile
+from runner.model import Host
+
+ROOT = Path(__file__).resolve().parents[1]
+CASES = Path(__file__).parent / "inventories"
+BAD = sorted((CASES / "bad").iterdir())
+GOOD = sorted((CASES / "good").iterdir())
+ANSIBLE = Path(sys.executable).parent
+ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+
+
+@cache
+def ansible_inventory(path: Path) -> Mapping[str, Any]:
+    command = [str(ANSIBLE / "ansible-inventory"), "-i", str(path), "--list"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=True)
+    found: Mapping[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def no_ansible(path: Path) -> Mapping[str, Any]:
+    raise AssertionError(f"Ansible was asked about {path}, which should have been refused before")
+
+
+def refusal(path: Path) -> str:
+    """What every reader says about a broken cluster: one line, and the same from each."""
+    with pytest.raises(UsageError) as caught:
+        inventory.outline(str(path))
+    assert caught.value.status == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ROOT / "inventory" / "local", tmp_path / "second"))
+
+
+@pytest.mark.parametrize("case", BAD, ids=lambda case: case.name)
+def test_bad_cluster_is_refused_by_file_and_key(case: Path) -> None:
+    message = refusal(case)
+    for fragment in (case / "expected.txt").read_text().splitlines():
+        assert fragment in message
+    assert case.name in message
+
+
+@pytest.mark.parametrize("case", GOOD, ids=lambda case: case.name)
+def test_own_reading_agrees_with_ansible(case: Path) -> None:
+    assert inventory.outline(str(case)) == inventory.load(str(case), ansible_inventory)
+
+
+def test_hosts_cards_and_facts_as_written() -> None:
+    cluster = inventory.load(str(CASES / "good" / "four_hosts"), ansible_inventory)
+    assert cluster.hosts == (
+        Host("zeta", "10.0.0.11", 8, "ssh"),
+        Host("alpha", "10.0.0.12", 8, "ssh"),
+        Host("beta", "10.0.0.13", 4, "ssh"),
+        Host("gamma", "10.0.0.14", 1, "ssh"),
+    )
+    assert cluster.cards == 21
+    assert (cluster.name, cluster.title) == ("four_hosts", "Four hosts, two kinds")
+    assert cluster.card_model == "Tesla V100-SXM2-32GB"
+    assert (cluster.python, cluster.mpirun) == ("/opt/python/bin/python3", "mpirun")
+    assert cluster.agent_root == "/var/lib/runkit"
+
+
+def test_over_ssh_the_hosts_own_python_is_the_default() -> None:
+    cluster = inventory.load(str(CASES / "good" / "defaults_over_ssh"), ansible_inventory)
+    assert (cluster.python, cluster.mpirun, cluster.title) == (
+        "/usr/bin/python3",
+        "mpirun",
+        "defaults_over_ssh",
+    )
+
+
+def test_local_is_one_host_of_32_slots_in_this_environment() -> None:
+    cluster = inventory.load("local", ansible_inventory)
+    assert cluster.hosts == (Host("localhost", "localhost", 32, "local"),)
+    assert cluster.card_model == ""
+    assert cluster.python == sys.executable
+    assert Path(cluster.mpirun).parent == ANSIBLE
+
+
+def test_a_copy_of_the_folder_is_a_new_cluster(copy: Path) -> None:
+    cluster, local = inventory.load(str(copy), ansible_inventory), inventory.outline("local")
+    assert cluster.name == "second"
+    assert cluster.hosts == local.hosts
+
+
+def test_local_works_with_plain_ansible() -> None:
+    command = [str(ANSIBLE / "ansible"), "-i", "inventory/local", "all", "-m", "ansible.builtin.ping"]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "localhost | SUCCESS" in done.stdout
+
+
+def test_ansible_is_not_asked_about_a_cluster_that_is_refused() -> None:
+    with pytest.raises(UsageError):
+        inventory.load(str(CASES / "bad" / "misspelt_on_host"), no_ansible)
+
+
+def test_hosts_that_only_ansible_sees_are_refused(copy: Path) -> None:
+    listed = {"_meta": {"hostvars": {"localhost": {"cluster_cards": 1}, "intruder": {"cluster_cards": 1}}}}
+    with pytest.raises(UsageError, match="intruder"):
+        inventory.load(str(copy), lambda _path: listed)
+
+
+def test_unknown_name_tells_the_nearest_and_where_it_looked() -> None:
+    with pytest.raises(UsageError, match=r"-i locla: .*nearest: local; looked in .*inventory"):
+        inventory.find("locla")
+
+
+def test_a_file_is_not_a_cluster() -> None:
+    with pytest.raises(UsageError, match="a cluster is a folder"):
+        inventory.find(str(ROOT / "inventory" / "local" / "hosts.yml"))
+
+
+def test_a_whole_vaulted_file_is_passed_over(copy: Path) -> None:
+    (copy / "group_vars" / "all" / "vault.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n3833\n")
+    assert inventory.outline(str(copy)).cards == 32
+
+
+def test_links_are_refused(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.yml").write_text("cluster_title: elsewhere\n")
+    (copy / "group_vars" / "all" / "linked.yml").symlink_to(tmp_path / "elsewhere.yml")
+    assert "linked.yml: neither a file nor a folder" in refusal(copy)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(copy: Path) -> None:
+    os.mkfifo(copy / "more.yml")
+    assert "more.yml: neither a file nor a folder" in refusal(copy)
+
+
+def test_a_huge_file_is_refused(copy: Path) -> None:
+    (copy / "group_vars" / "all" / "huge.yml").write_bytes(b"#" * (2 << 20))
+    assert "huge.yml: larger than 1 MiB" in refusal(copy)
+
+
+def test_an_executable_file_is_refused_because_ansible_would_run_it(copy: Path) -> None:
+    (copy / "hosts.yml").chmod(0o755)
+    assert "hosts.yml: is executable" in refusal(copy)
+
+
+@pytest.mark.parametrize("text", ["[" * 5000 + "]" * 5000, "a: " + "9" * 5000, "a: !%1b[31m b"])
+def test_hostile_yaml_is_refused_without_escape_codes(copy: Path, text: str) -> None:
+    (copy / "group_vars" / "all" / "hostile.yml").write_text(text)
+    message = refusal(copy)
+    assert "hostile.yml" in message
+    assert message.isprintable()
+
+
+def test_options_of_the_roles_equal_their_defaults() -> None:
+    """What a role's specification offers has a default in defaults/main.yml, unless it is required."""
+    for spec in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
+        options = yamlfile.read(spec)["argument_specs"]["main"]["options"]
+        defaults = yamlfile.read(spec.parents[1] / "defaults" / "main.yml")
+        assert set(defaults) == {name for name, body in options.items() if not body.get("required")}, spec
