@@ -246,3 +246,7 @@ def shared_cores(run: Run) -> str | None:
     each = ", ".join(f"{host}: {count} cores, {model}" for host, (count, model) in sorted(cpus.items()))
     text = "cards are process slots that share the cores of their machine"
     return f"{text} ({each}); a speed-up here says nothing about accelerators" if each else text
+
+
+def reports(run: Run, results: Sequence[Result]) -> list[str]:
+    return [f"{r.cell} {r.state} {r.rate}" for r in results]

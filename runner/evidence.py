@@ -82,9 +82,9 @@ def _state(cell: Cell, traces: Traces) -> tuple[str, str | None]:
         lost = any(event["event"] == "agent_lost" for event in traces.events)
         return ("lost", "the agent was lost while it ran") if lost else ("running", "not ended yet")
     if ended["outcome"] != "exited":
-        return str(ended["outcome"]), str(ended["reason"])
+        return str(ended["outcome"]), _why(ended, _errors(traces.last_words))
     if ended["status"] != 0:
-        return "failed", _crash(ended, traces.last_words)
+        return "failed", _why(ended, _errors(traces.last_words) or traces.last_words)
     reason = _shortfall(cell, traces)
     return ("failed", reason) if reason else ("measured", None)
 
@@ -102,11 +102,14 @@ def last_try(
     return started, ended
 
 
-def _crash(ended: Mapping[str, Any], last_words: Sequence[tuple[str, str]]) -> str:
-    """The rank that says what went wrong, else whoever said anything, with the launcher's status."""
-    errors = [said for said in last_words if said[0] != "launcher" and ("Error" in said[1] or "error" in said[1])]
-    said = next(iter(errors or last_words), None)
-    return f"{said[0]}: {said[1]} ({ended['reason']})" if said else str(ended["reason"])
+def _errors(last_words: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """Of ranks whose last words are an error; the launcher only repeats that some rank failed."""
+    return [said for said in last_words if said[0] != "launcher" and "error" in said[1].lower()]
+
+
+def _why(ended: Mapping[str, Any], said: Sequence[tuple[str, str]]) -> str:
+    """What the agent saw, after what the first of those who said something said."""
+    return f"{said[0][0]}: {said[0][1]} ({ended['reason']})" if said else str(ended["reason"])
 
 
 def _shortfall(cell: Cell, traces: Traces) -> str | None:

@@ -186,6 +186,7 @@ class Record:
     loss: float | None = None
     time: float | None = None
     rank: int | None = None
+    done: float | None = None  # fraction of the training, in [0, 1]
 
 
 @dataclass(frozen=True, slots=True)

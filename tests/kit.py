@@ -47,6 +47,7 @@ class Kit:
         self.workload = folder / "trainer.yml"
         (folder / "trainer").mkdir()
         shutil.copy(ROOT / "tests" / "programs" / "trainer.py", folder / "trainer" / "trainer.py")
+        self.started: list[subprocess.Popen[str]] = []
         self.train()
 
     def vary_cluster(self, **variables: object) -> None:
@@ -75,10 +76,12 @@ class Kit:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """``bench`` in the background, in a process group of its own."""
-        return subprocess.Popen(
+        started = subprocess.Popen(
             self.command("bench", "-w", str(self.workload), *words), cwd=self.folder, env=self.environment(),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )
+        self.started.append(started)
+        return started
 
     def runs(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("runs/*"))
@@ -119,6 +122,9 @@ class Kit:
         return any(b"runkit step" in path.read_bytes() for path in self.root.glob("*/cells/*/logs/*/rank-0000.stdout"))
 
     def close(self) -> None:
+        for process in self.started:
+            with process:
+                process.kill()
         for pid in self.alive():
             os.kill(pid, signal.SIGKILL)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner import catalog, conduct, dryrun, parsers, plan, tables
+from runner import catalog, conduct, dryrun, parsers, plan
 from runner.conduct import Run, command
 from runner.errors import BusyError, HostError, Interrupted, UsageError
 from runner.io import ansible, inventory, origin, rundir, workloads

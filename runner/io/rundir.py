@@ -85,7 +85,7 @@ class RunDir:
         """(who, last line of its stderr) for the ranks and then the launcher of a cell, where there is one."""
         logs = self.cell(cell) / "logs"
         paths = [*sorted(logs.glob("*/rank-*.stderr")), logs / "launcher.stderr"]
-        said = ((path.stem.replace("rank-", "rank "), _last_line(path)) for path in paths)
+        said = ((re.sub(r"^rank-0*(\d+)$", r"rank \1", path.stem), _last_line(path)) for path in paths)
         return [(who, line) for who, line in said if line]
 
     def write_sums(self) -> None:
