@@ -36,19 +36,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
-    except RunkitError as error:
-        if args.debug:
-            raise
-        return _complain(str(error), error.status)
-    except OSError as error:
-        if args.debug:
-            raise
-        return _complain(_os_error(error), StorageError.status)
     except Exception as error:
         if args.debug:
             raise
-        text = f"internal error: {type(error).__name__}: {error}; run again with --debug and report what it prints"
-        return _complain(text, 1)
+        return _complain(*_explained(error))
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """The line and the exit status for an error."""
+    if isinstance(error, RunkitError):
+        return str(error), error.status
+    if isinstance(error, OSError):
+        return _os_error(error), StorageError.status
+    text = f"internal error: {type(error).__name__}: {error}"
+    return f"{text}; run again with --debug and report what it prints", 1
 
 
 def _complain(text: str, status: int) -> int:
@@ -63,32 +64,40 @@ def _os_error(error: OSError) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    group = common.add_argument_group("everywhere")
+    parser = argparse.ArgumentParser(
+        prog="runkit",
+        description="Make GPU hosts ready, run training on all of them in step, tabulate it.",
+        parents=[_everywhere(os.environ.get("RUNKIT_CLUSTER") or "local", False)],
+        allow_abbrev=False,
+    )
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in _commands():
+        sub = subparsers.add_parser(
+            module.__name__.rpartition(".")[2].replace("_", "-"),
+            help=module.HELP,
+            description=module.HELP,
+            epilog=f"example: {module.EXAMPLE}",
+            parents=[_everywhere(argparse.SUPPRESS, argparse.SUPPRESS)],
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
+    return parser
+
+
+def _everywhere(inventory: str, debug: bool | str) -> argparse.ArgumentParser:
+    """Options that may stand before the command or after it, there without a default to keep what came before."""
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("everywhere")
     group.add_argument(
         "-i",
         "--inventory",
         metavar="CLUSTER",
-        default=argparse.SUPPRESS,
+        default=inventory,
         help="a name under inventory/ or a path; default: $RUNKIT_CLUSTER, else local",
     )
-    group.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks"
-    )
-    parser = argparse.ArgumentParser(
-        prog="runkit", description="Make GPU hosts ready, run training on all of them in step, tabulate it.",
-        parents=[common], allow_abbrev=False,
-    )
-    parser.set_defaults(inventory=os.environ.get("RUNKIT_CLUSTER") or "local", debug=False)
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in _commands():
-        name = module.__name__.rpartition(".")[2].replace("_", "-")
-        sub = subparsers.add_parser(
-            name, help=module.HELP, description=module.HELP, epilog=f"example: {module.EXAMPLE}",
-            parents=[common], allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(sub)
-        sub.set_defaults(run=module.run)
+    group.add_argument("--debug", action="store_true", default=debug, help="show tracebacks")
     return parser
 
 

@@ -51,7 +51,7 @@ class Run:
 
 
 def new(runs: Path, made: Plan, workloads: Sequence[Workload]) -> Run:
-    """Write the plan and, beside it, the workloads' files as they are now: a later ``--resume`` stages the same bytes."""
+    """Write the plan and the workloads' files as they are now: a later ``--resume`` stages the same bytes."""
     folder = rundir.create(runs, made.run)
     folder.write_plan(plan.to_json(made))
     for workload in workloads:
@@ -129,10 +129,9 @@ def follow(run: Run, todo: Sequence[Cell], signals: Signals, display: Display) -
     """
     view, asked, began = progress.View(tuple(todo)), 0, time.monotonic()
     with Follower(_agent(run, "follow")) as follower:
-        for event in follower.events(0.5):
-            if event is None:
-                event = {"event": "tick", "seconds": time.monotonic() - began}
-            elif event["event"] == "cell_started":
+        for came in follower.events(0.5):
+            event = came or {"event": "tick", "seconds": time.monotonic() - began}
+            if event["event"] == "cell_started":
                 began = time.monotonic()
             view = progress.fold(view, event, sample)
             _tell(view, event, display)
@@ -164,7 +163,9 @@ def _tell(view: progress.View, event: Mapping[str, object], display: Display) ->
 
 def _agent(run: Run, word: str) -> list[str]:
     if run.launch_host.connection != "local":
-        raise UsageError(f"{run.launch_host.name}: following a run over SSH is not possible yet; use a local cluster")
+        raise UsageError(
+            f"{run.launch_host.name}: following a run over SSH is not possible yet; use a local cluster"
+        )
     folder = Path(run.plan.cluster.agent_root).expanduser() / run.plan.run
     return [sys.executable, str(folder / "agent.py"), word, str(folder)]
 

@@ -158,9 +158,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One normalized line of a log: no NUL, ANSI code or MPI tag, neither `\\r` nor `\\n`.
+    """One normalized line of a log: no NUL, ANSI code or MPI tag, neither CR nor LF.
 
-    ``number`` counts lines from 1 as ``\\n`` breaks them. ``rank`` and ``stream`` come from the
+    ``number`` counts lines from 1 as LF breaks them. ``rank`` and ``stream`` come from the
     first MPI tag of the line, else from the file's name, else they are None.
     """
 

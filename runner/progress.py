@@ -11,7 +11,7 @@ from runner.model import Cell
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one record line says: step, rate in the cell's unit, fraction done in [0, 1]; None where it does not."""
+    """What one record line says: step, rate in the cell's unit, fraction done in [0, 1]."""
 
     step: int | None = None
     rate: float | None = None
@@ -20,7 +20,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where a run is. ``todo`` are the cells of this try in order, ``elapsed_s`` counts in the current one."""
+    """Where a run is: ``todo`` are the cells of this try, ``elapsed_s`` counts in the current one."""
 
     todo: tuple[Cell, ...]
     index: int = -1
@@ -42,7 +42,9 @@ def fold(view: View, event: Mapping[str, Any], read: Read) -> View:
     if kind == "cell_ended" and index is not None:
         return replace(view, index=index, ended=event)
     if kind == "progress" and index == view.index and index is not None and view.ended is None:
-        return replace(view, elapsed_s=float(event["seconds"]), sample=read(view.todo[index], str(event["line"])))
+        return replace(
+            view, elapsed_s=float(event["seconds"]), sample=read(view.todo[index], str(event["line"]))
+        )
     if kind == "tick" and view.ended is None and view.sample == Sample():
         return replace(view, elapsed_s=float(event["seconds"]))
     if kind in ("agent_ended", "agent_lost"):
@@ -82,8 +84,14 @@ def ended(view: View) -> str:
     cell, event = view.todo[view.index], view.ended
     assert event is not None
     rate = f", last rate {view.sample.rate:,.1f} {cell.unit}" if view.sample.rate is not None else ""
-    how = "done" if event["outcome"] == "exited" and event["status"] == 0 else f"{event['outcome']}: {event['reason']}"
-    return f"[{view.index + 1}/{len(view.todo)}] {title(cell)}: {how} in {clock(float(event['seconds']))}{rate}"
+    how = (
+        "done"
+        if event["outcome"] == "exited" and event["status"] == 0
+        else f"{event['outcome']}: {event['reason']}"
+    )
+    return (
+        f"[{view.index + 1}/{len(view.todo)}] {title(cell)}: {how} in {clock(float(event['seconds']))}{rate}"
+    )
 
 
 def title(cell: Cell) -> str:

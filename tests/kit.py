@@ -68,7 +68,12 @@ class Kit:
 
     def runner(self, *words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*words), cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=timeout
+            self.command(*words),
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
 
     def bench(self, *words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
@@ -77,8 +82,13 @@ class Kit:
     def start(self, *words: str) -> subprocess.Popen[str]:
         """``bench`` in the background, in a process group of its own."""
         started = subprocess.Popen(
-            self.command("bench", "-w", str(self.workload), *words), cwd=self.folder, env=self.environment(),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            self.command("bench", "-w", str(self.workload), *words),
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         self.started.append(started)
         return started
@@ -115,11 +125,18 @@ class Kit:
 
     def ranks(self) -> list[int]:
         marks = [b"RUNKIT_RUN=" + run.encode() for run in self.runs()]
-        return [pid for pid in processes() if any(mark in traces(pid) for mark in marks) and b"trainer.py" in traces(pid)]
+        return [
+            pid
+            for pid in processes()
+            if any(mark in traces(pid) for mark in marks) and b"trainer.py" in traces(pid)
+        ]
 
     def training(self) -> bool:
         """Whether a cell has written records."""
-        return any(b"runkit step" in path.read_bytes() for path in self.root.glob("*/cells/*/logs/*/rank-0000.stdout"))
+        return any(
+            b"runkit step" in path.read_bytes()
+            for path in self.root.glob("*/cells/*/logs/*/rank-0000.stdout")
+        )
 
     def close(self) -> None:
         for process in self.started:

@@ -23,7 +23,9 @@ def test_measured(kit: Kit) -> None:
     assert kit.states() == {"c01": "measured", "c04": "measured"}
     assert "640.00" in done.stdout  # 32 images in 0.05 s
     assert "2560.00" in done.stdout
-    check = subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=kit.run(), capture_output=True, text=True)
+    check = subprocess.run(
+        ["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=kit.run(), capture_output=True, text=True
+    )
     assert (check.returncode, check.stdout) == (0, "")
     gone(kit)
 
@@ -31,14 +33,26 @@ def test_measured(kit: Kit) -> None:
 @pytest.mark.parametrize(
     ("fault", "state", "reason"),
     [
-        pytest.param(("--crash", "1@15"), "failed", "rank 1: RuntimeError: the network is on fire", id="a rank raises"),
+        pytest.param(
+            ("--crash", "1@15"), "failed", "rank 1: RuntimeError: the network is on fire", id="a rank raises"
+        ),
         pytest.param(("--die", "2@15"), "failed", "mpirun exited with", id="a rank is killed"),
         pytest.param(("--hang", "3@15"), "timeout", "no record for 4 s after 14", id="a rank hangs"),
-        pytest.param(("--hang", "0@15", "--stubborn"), "timeout", "no record for 4 s", id="a rank hangs and ignores SIGTERM"),
+        pytest.param(
+            ("--hang", "0@15", "--stubborn"),
+            "timeout",
+            "no record for 4 s",
+            id="a rank hangs and ignores SIGTERM",
+        ),
         pytest.param(("--hang", "1@1"), "timeout", "no record within 3 s of the start", id="no first record"),
         pytest.param(("--nan", "0@15"), "failed", "the loss is not finite", id="the loss is no number"),
         pytest.param(("--steps", "5"), "failed", "5 records; a rate needs at least 10", id="too few records"),
-        pytest.param(("--batch-size", "16"), "failed", "the log says batch size 16, planned was 32", id="another batch size"),
+        pytest.param(
+            ("--batch-size", "16"),
+            "failed",
+            "the log says batch size 16, planned was 32",
+            id="another batch size",
+        ),
         pytest.param(("--steps", "9999"), "timeout", "not done after 6 s", id="runs too long"),
     ],
 )
@@ -75,7 +89,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("mounting a small file system takes root")
     yield folder
@@ -92,7 +108,9 @@ def test_disk_full_on_the_host(tmp_path: Path, small_disk: Path) -> None:
         (kit.folder / "trainer").rename(kit.folder / "filler")
         filler.write_text(filler.read_text().replace("trainer/trainer.py", "filler/trainer.py"))
         (kit.folder / "trainer").mkdir()
-        (kit.folder / "trainer" / "trainer.py").write_bytes((kit.folder / "filler" / "trainer.py").read_bytes())
+        (kit.folder / "trainer" / "trainer.py").write_bytes(
+            (kit.folder / "filler" / "trainer.py").read_bytes()
+        )
         kit.train()
         done = kit.bench("-w", str(filler), "--cards", "2")
         assert done.returncode == 1, done.stderr
@@ -130,11 +148,19 @@ SILENT = ("--hang", "0@30")
 @pytest.mark.parametrize("silent", [False, True], ids=["printing", "silent"])
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
 def test_signal(kit: Kit, to: str, silent: bool, signum: signal.Signals) -> None:
-    kit.train("--steps", "200", *(SILENT if silent else ()), deadlines={"start_s": 30, "progress_s": 60, "total_s": 90})
+    kit.train(
+        "--steps",
+        "200",
+        *(SILENT if silent else ()),
+        deadlines={"start_s": 30, "progress_s": 60, "total_s": 90},
+    )
     bench = kit.start("--cards", "1,2,4")
     # The first cell is measured, the signal comes in the second.
     if silent:
-        kit_silent = lambda: b"step=29" in b"".join(p.read_bytes() for p in kit.root.glob("*/cells/*c01*/logs/*/rank-0000.stdout"))
+        kit_silent = lambda: (
+            b"step=29"
+            in b"".join(p.read_bytes() for p in kit.root.glob("*/cells/*c01*/logs/*/rank-0000.stdout"))
+        )
         wait_for(kit_silent, "the first cell to be silent")
     else:
         wait_for(kit.training, "the training")
@@ -207,8 +233,12 @@ def test_leaving_a_detached_run_leaves_it_running(kit: Kit) -> None:
     assert kit.bench("--cards", "2", "--detach").returncode == 0
     wait_for(kit.training, "the training")
     attached = subprocess.Popen(
-        kit.command("bench", "--attach", kit.runs()[0]), cwd=kit.folder, env=kit.environment(),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        kit.command("bench", "--attach", kit.runs()[0]),
+        cwd=kit.folder,
+        env=kit.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     time.sleep(2)
     attached.send_signal(signal.SIGINT)
@@ -232,13 +262,17 @@ def test_agent_killed_then_resumed(kit: Kit) -> None:
     assert "the agent was lost" in said
     gone(kit)
     assert kit.states() == {"c01": "measured", "c02": "lost", "c04": "planned"}
-    first = (kit.run() / "cells" / "trainer.throughput.c01.fp32.bs32.r1" / "logs" / "localhost" / "rank-0000.json").read_bytes()
+    first = (
+        kit.run() / "cells" / "trainer.throughput.c01.fp32.bs32.r1" / "logs" / "localhost" / "rank-0000.json"
+    ).read_bytes()
     resumed = kit.runner("bench", "--resume", kit.runs()[0])
     assert resumed.returncode == 0, resumed.stderr
     assert kit.states() == {"c01": "measured", "c02": "measured", "c04": "measured"}
     started = [event["cell"].split(".")[2] for event in kit.events() if event["event"] == "cell_started"]  # type: ignore[attr-defined]
     assert started == ["c01", "c02", "c02", "c04"]
-    again = (kit.run() / "cells" / "trainer.throughput.c01.fp32.bs32.r1" / "logs" / "localhost" / "rank-0000.json").read_bytes()
+    again = (
+        kit.run() / "cells" / "trainer.throughput.c01.fp32.bs32.r1" / "logs" / "localhost" / "rank-0000.json"
+    ).read_bytes()
     assert again == first
     assert list((kit.run() / "cells").glob("*c02*/earlier-1/localhost/rank-0000.stdout"))
     gone(kit)
@@ -249,7 +283,11 @@ def test_agent_and_its_guard_killed(kit: Kit) -> None:
     kit.train("--steps", "9999")
     assert kit.bench("--cards", "2", "--detach").returncode == 0
     wait_for(kit.training, "the training")
-    agents = [pid for pid in processes() if str(kit.root).encode() in traces(pid) and b"agent.py\0start" in traces(pid)]
+    agents = [
+        pid
+        for pid in processes()
+        if str(kit.root).encode() in traces(pid) and b"agent.py\0start" in traces(pid)
+    ]
     assert len(agents) == 2
     for pid in agents:
         os.kill(pid, signal.SIGSTOP)

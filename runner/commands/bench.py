@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from runner.errors import BusyError, HostError, Interrupted, UsageError
 from runner.io import ansible, inventory, origin, rundir, workloads
 from runner.io.signals import Signals
 from runner.io.terminal import Display
-from runner.model import Cell, Cluster, Plan, Result, Workload
+from runner.model import Cell, Cluster, Plan, Workload
 
 HELP = "run the matrix and print the tables"
 EXAMPLE = "python -m runner bench --cards 1,8,32 --precision fp32,fp16"
@@ -23,13 +22,26 @@ DEFAULT_WORKLOAD = "digits"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``bench``."""
-    parser.add_argument("-w", "--workload", metavar="NAME", action="append",
-                        help=f"a name under workloads/ or the path of such a file; repeatable; default: {DEFAULT_WORKLOAD}")
-    parser.add_argument("--mode", metavar="MODES", help="throughput (default), time_to_train, accuracy; comma-separated")
-    parser.add_argument("--cards", metavar="COUNTS", help="such as 1,8,32; default: those of the workload that fit")
-    parser.add_argument("--precision", metavar="NAMES", help="such as fp32,fp16; default: the workload's first")
+    parser.add_argument(
+        "-w",
+        "--workload",
+        metavar="NAME",
+        action="append",
+        help=f"a name under workloads/ or the path of such a file; repeatable; default: {DEFAULT_WORKLOAD}",
+    )
+    parser.add_argument(
+        "--mode", metavar="MODES", help="throughput (default), time_to_train, accuracy; comma-separated"
+    )
+    parser.add_argument(
+        "--cards", metavar="COUNTS", help="such as 1,8,32; default: those of the workload that fit"
+    )
+    parser.add_argument(
+        "--precision", metavar="NAMES", help="such as fp32,fp16; default: the workload's first"
+    )
     parser.add_argument("--batch-size", metavar="SIZES", help="per card; default: the workload's first")
-    parser.add_argument("--repeat", metavar="N", default="1", help="measure each cell so many times; default: 1")
+    parser.add_argument(
+        "--repeat", metavar="N", default="1", help="measure each cell so many times; default: 1"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="print the exact command lines and start nothing")
     how.add_argument("--detach", action="store_true", help="start and return; the run goes on by itself")
@@ -43,9 +55,12 @@ def run(args: argparse.Namespace) -> int:
         _refuse_matrix(args)
         earlier = conduct.open_run(rundir.find(args.attach or args.resume))
         return _attach(earlier) if args.attach else _resume(earlier)
-    cluster = inventory.load(args.inventory, ansible.inventory_list)
+    asked = _overrides(args)
     chosen = [_workload(name) for name in args.workload or [DEFAULT_WORKLOAD]]
-    cells = plan.cells(chosen, cluster, _overrides(args), {name: f.progress for name, f in parsers.families().items()})
+    cluster = inventory.load(args.inventory, ansible.inventory_list)
+    cells = plan.cells(
+        chosen, cluster, asked, {name: f.progress for name, f in parsers.families().items()}
+    )
     refused = all(cell.state == "refused" for cell in cells)
     if args.dry_run:
         print(dryrun.dry_run(cells, cluster), end="")
@@ -59,12 +74,16 @@ def _refuse_matrix(args: argparse.Namespace) -> None:
     for option in ("workload", "mode", "cards", "precision", "batch_size"):
         if getattr(args, option):
             name = f"--{option.replace('_', '-')}"
-            raise UsageError(f"{name}: the matrix of a run is fixed in its plan.json; leave it out, or start a new run")
+            raise UsageError(
+                f"{name}: the matrix of a run is fixed in its plan.json; leave it out, or start a new run"
+            )
 
 
 def _workload(name: str) -> Workload:
     families = sorted(parsers.families())
-    return workloads.load(name, lambda stem, document, place: catalog.workload(stem, document, families, place))
+    return workloads.load(
+        name, lambda stem, document, place: catalog.workload(stem, document, families, place)
+    )
 
 
 def _overrides(args: argparse.Namespace) -> plan.Overrides:
@@ -79,8 +98,13 @@ def _overrides(args: argparse.Namespace) -> plan.Overrides:
 
 def _new(cluster: Cluster, chosen: Sequence[Workload], cells: tuple[Cell, ...], detached: bool) -> int:
     made = Plan(
-        run=origin.new_id(), created=origin.now(), cluster=cluster, cells=cells, detached=detached,
-        versions=origin.versions(), commit=origin.commit(),
+        run=origin.new_id(),
+        created=origin.now(),
+        cluster=cluster,
+        cells=cells,
+        detached=detached,
+        versions=origin.versions(),
+        commit=origin.commit(),
     )
     with Signals() as signals:
         begun = conduct.new(Path("runs"), made, chosen)
@@ -116,7 +140,9 @@ def _go(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
     if signals.count:
         conduct.stop(begun)
         again = command("bench", "--resume", begun.plan.run)
-        raise Interrupted(signals.last, f"{signals.name}: stopped before the first cell; start it with: {again}")
+        raise Interrupted(
+            signals.last, f"{signals.name}: stopped before the first cell; start it with: {again}"
+        )
     if begun.plan.detached:
         display.say(f"it goes on by itself; see it with: {command('bench', '--attach', begun.plan.run)}")
         return 0
@@ -129,7 +155,9 @@ def _follow(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
     if view.over is None and signals.count:
         raise Interrupted(signals.last, f"{signals.name}: the run goes on; see it with: {again}")
     if view.over is None:
-        raise HostError(f"{begun.plan.run}: its agent on {begun.launch_host.name} cannot be followed; try: {again}")
+        raise HostError(
+            f"{begun.plan.run}: its agent on {begun.launch_host.name} cannot be followed; try: {again}"
+        )
     if signals.count > 1:
         text = f"{signals.name} twice: ended at once; what was measured comes home with: "
         raise Interrupted(signals.last, text + command("collect", begun.plan.run))
@@ -147,7 +175,8 @@ def _finish(done: Run, signals: Signals) -> int:
             print(f"{result.cell}: {result.state}: {result.reason}", file=sys.stderr)
     if measured == len(results):
         return 0
-    said = f"{measured} of {len(results)} cells measured; the rest with: {command('bench', '--resume', done.plan.run)}"
+    again = command("bench", "--resume", done.plan.run)
+    said = f"{measured} of {len(results)} cells measured; the rest with: {again}"
     if signals.count:
         raise Interrupted(signals.last, f"{signals.name}: stopped; {said}")
     print(f"runkit: {said}", file=sys.stderr)

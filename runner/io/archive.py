@@ -65,8 +65,8 @@ def unpack(archive: Path, host: str, run: Path, cells: Collection[str]) -> int:
     except (tarfile.TarError, EOFError) as error:
         raise HostError(f"{host}: {archive.name} is not a whole archive: {error}; collect again") from error
     except OSError as error:
-        text = f"{run}: cannot be written: {error.strerror}; free space, then: python -m runner collect {run.name}"
-        raise StorageError(text) from error
+        then = f"free space, then: python -m runner collect {run.name}"
+        raise StorageError(f"{run}: cannot be written: {error.strerror}; {then}") from error
     finally:
         _remove(temporary)
 
@@ -80,7 +80,7 @@ def _drop_stale(run: Path, host: str, targets: Collection[str]) -> None:
 
 
 def _wanted(host: str, cells: Collection[str]) -> list[tuple[re.Pattern[str], str]]:
-    """What a host may send, and where it goes; ``\\g<0>`` is its own name."""
+    """What a host may send, and where it goes; the template of re.Match.expand, by its own name mostly."""
     cell = "(?:" + "|".join(map(re.escape, sorted(cells))) + ")" if cells else "(?!)"
     logs = rf"cells/{cell}/(?:logs|earlier-[0-9]{{1,4}})"
     return [

@@ -1,4 +1,4 @@
-"""Reading and writing files: versioned JSON, YAML that names its place, writes that are whole or not there."""
+"""Reading and writing files: versioned JSON, and writes that are whole or not there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def write_bytes(path: Path, data: bytes) -> None:
     except OSError as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        raise StorageError(f"{path}: cannot be written: {error.strerror}; free space or choose another folder") from error
+        raise StorageError(
+            f"{path}: cannot be written: {error.strerror}; free space or choose another folder"
+        ) from error
 
 
 def write_json(path: Path, schema: str, version: int, body: Mapping[str, Any]) -> None:
@@ -53,5 +55,7 @@ def read_json(path: Path, schema: str, version: int) -> dict[str, Any]:
         raise UsageError(f"{path}: schema is not {schema}; is this file one of ours?")
     found = document.get("version")
     if found != version:
-        raise UsageError(f"{path}: version {found} of {schema}, this runkit reads {version}; use the one that wrote it")
+        raise UsageError(
+            f"{path}: version {found} of {schema}, this runkit reads {version}; use the one that wrote it"
+        )
     return document

@@ -18,7 +18,15 @@ from runner.errors import StorageError, UsageError
 from runner.io.files import read_json, write_bytes, write_json
 
 RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
-DERIVED = {"SHA256SUMS", "results.json", "results.csv", "report.md", "report.html", "evidence.json", "result.json"}
+DERIVED = {
+    "SHA256SUMS",
+    "results.json",
+    "results.csv",
+    "report.md",
+    "report.html",
+    "evidence.json",
+    "result.json",
+}
 
 
 class RunDir:
@@ -70,19 +78,26 @@ class RunDir:
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:
-            raise UsageError(f"{self.path / 'journal.jsonl'}: cannot be read: {error}; collect it again") from error
+            raise UsageError(
+                f"{self.path / 'journal.jsonl'}: cannot be read: {error}; collect it again"
+            ) from error
         return events
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """Host name to what the host said of itself."""
-        return {path.stem: read_json(path, "runkit/facts", 1) for path in sorted((self.path / "facts").glob("*.json"))}
+        return {
+            path.stem: read_json(path, "runkit/facts", 1)
+            for path in sorted((self.path / "facts").glob("*.json"))
+        }
 
     def ranks(self, cell: str) -> list[dict[str, Any]]:
         """What the shim wrote for each rank of a cell that started."""
-        return [read_json(path, "runkit/rank", 1) for path in sorted(self.cell(cell).glob("logs/*/rank-*.json"))]
+        return [
+            read_json(path, "runkit/rank", 1) for path in sorted(self.cell(cell).glob("logs/*/rank-*.json"))
+        ]
 
     def last_words(self, cell: str) -> list[tuple[str, str]]:
-        """(who, last line of its stderr) for the ranks and then the launcher of a cell, where there is one."""
+        """(who, last line of its stderr) of the ranks and then of the launcher, where there is one."""
         logs = self.cell(cell) / "logs"
         paths = [*sorted(logs.glob("*/rank-*.stderr")), logs / "launcher.stderr"]
         said = ((re.sub(r"^rank-0*(\d+)$", r"rank \1", path.stem), _last_line(path)) for path in paths)
@@ -112,7 +127,12 @@ class RunDir:
             folders.sort()
             for name in sorted(names):
                 path = Path(folder) / name
-                if name not in DERIVED and not name.startswith(".") and path.is_file() and not path.is_symlink():
+                if (
+                    name not in DERIVED
+                    and not name.startswith(".")
+                    and path.is_file()
+                    and not path.is_symlink()
+                ):
                     yield path
 
 
@@ -121,7 +141,9 @@ def create(runs: Path, run: str) -> RunDir:
     try:
         (runs / run).mkdir(parents=True)
     except OSError as error:
-        raise StorageError(f"{runs / run}: cannot be made: {error.strerror}; change to a folder you can write") from error
+        raise StorageError(
+            f"{runs / run}: cannot be made: {error.strerror}; change to a folder you can write"
+        ) from error
     return RunDir(runs / run)
 
 

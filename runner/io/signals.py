@@ -7,7 +7,7 @@ from types import FrameType, TracebackType
 
 
 class Signals:
-    """While entered, SIGINT, SIGTERM and SIGHUP only count; ``last`` is the number of the newest, 0 before any."""
+    """While entered, SIGINT, SIGTERM and SIGHUP only count. ``last`` is the newest's number, 0 before any."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -20,7 +20,9 @@ class Signals:
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 

@@ -280,8 +280,14 @@ class Agent:
         swept = len(processes_of(self.run))
         survivors = end_processes(self.run, lambda: self.stops > 1)
         self.journal.write(
-            "cell_ended", cell=cell_id, outcome=outcome, reason=reason, status=exit_status(process),
-            seconds=round(time.monotonic() - began, 3), swept=swept, survivors=len(survivors),
+            "cell_ended",
+            cell=cell_id,
+            outcome=outcome,
+            reason=reason,
+            status=exit_status(process),
+            seconds=round(time.monotonic() - began, 3),
+            swept=swept,
+            survivors=len(survivors),
         )
         if last:
             raise Verdict(outcome, reason)
@@ -293,14 +299,21 @@ class Agent:
         try:
             with open(logs + "/launcher.stdout", "wb") as out, open(logs + "/launcher.stderr", "wb") as err:
                 return subprocess.Popen(
-                    cell["argv"], cwd=self.dir, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    cell["argv"],
+                    cwd=self.dir,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
                     start_new_session=True,
                 )
         except OSError as error:
             text = "%s cannot be started: %s" % (cell["argv"][0], error.strerror)
             raise Verdict("failed", text, last=error.errno == errno.ENOSPC) from error
 
-    def _attend(self, process: "subprocess.Popen[bytes]", cell: Dict[str, Any], watch: Watch, began: float) -> int:
+    def _attend(
+        self, process: "subprocess.Popen[bytes]", cell: Dict[str, Any], watch: Watch, began: float
+    ) -> int:
         """Wait for the end of the launcher; returns its status, or raises the Verdict that ends it sooner."""
         limits, last_record, looked = cell["deadlines"], None, began
         while process.poll() is None:
@@ -321,7 +334,9 @@ class Agent:
             if last_record is None and now - began > limits["start_s"]:
                 raise Verdict("timeout", "no record within %g s of the start" % limits["start_s"])
             if last_record is not None and now - last_record > limits["progress_s"]:
-                raise Verdict("timeout", "no record for %g s after %d" % (limits["progress_s"], watch.records))
+                raise Verdict(
+                    "timeout", "no record for %g s after %d" % (limits["progress_s"], watch.records)
+                )
         return int(process.wait())
 
     def _sleep(self, seconds: float) -> None:
@@ -384,7 +399,8 @@ def write_progress(run_dir: str, cell: str, watch: Watch, seconds: float) -> Non
     with contextlib.suppress(OSError):  # on a full disk the run matters, the display does not
         write_json(
             {"cell": cell, "records": watch.records, "line": watch.line, "seconds": round(seconds, 1)},
-            run_dir, "progress.json",
+            run_dir,
+            "progress.json",
         )
 
 
@@ -470,11 +486,18 @@ def facts(host: str, work: Dict[str, Any]) -> Dict[str, Any]:
     memory = dict(_pairs("/proc/meminfo", ":")).get("MemTotal", "").split()
     models = [value for key, value in _pairs("/proc/cpuinfo", ":") if key == "model name"]
     return {
-        "schema": "runkit/facts", "version": 1, "host": host,
-        "hostname": platform.node(), "os": release.get("PRETTY_NAME"), "kernel": platform.release(),
-        "architecture": platform.machine(), "cpu": models[0] if models else None,
-        "cpus": len(os.sched_getaffinity(0)), "memory_kib": int(memory[0]) if memory else None,
-        "python": platform.python_version(), "mpi": _first_line([work["mpirun"], "--version"]),
+        "schema": "runkit/facts",
+        "version": 1,
+        "host": host,
+        "hostname": platform.node(),
+        "os": release.get("PRETTY_NAME"),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "cpu": models[0] if models else None,
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_kib": int(memory[0]) if memory else None,
+        "python": platform.python_version(),
+        "mpi": _first_line([work["mpirun"], "--version"]),
     }
 
 
@@ -489,7 +512,9 @@ def _pairs(path: str, separator: str) -> Iterator[Tuple[str, str]]:
 def _first_line(argv: Sequence[str]) -> Optional[str]:
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     try:
-        done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=True)
+        done = subprocess.run(
+            argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return (done.stdout.decode("utf-8", "replace").splitlines() or [""])[0].strip() or None
@@ -499,7 +524,7 @@ def _first_line(argv: Sequence[str]) -> Optional[str]:
 
 
 def follow(run_dir: str) -> int:
-    """Print events until the agent is gone. On stdin: `beat` (the controller lives), `stop`, `now`; EOF ends it."""
+    """Print events until the agent is gone. Stdin says beat (the controller lives), stop, now; EOF ends it."""
     position, shown, ended = 0, "", False
     os.set_blocking(0, False)
     while True:
@@ -613,9 +638,10 @@ def _packed(run_dir: str) -> Iterator[str]:
     for folder, folders, names in os.walk(run_dir):
         if folder == run_dir:
             folders[:] = [name for name in folders if name not in NOT_PACKED]
-            names = [name for name in names if name not in NOT_PACKED]
         for name in names:
             path = os.path.join(folder, name)
+            if folder == run_dir and name in NOT_PACKED:
+                continue
             if os.path.isfile(path) and not os.path.islink(path) and not name.endswith(".tmp"):
                 yield path
 

@@ -19,6 +19,7 @@ from typing import Dict, Optional, Tuple
 RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
 LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID")
 WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE", "SLURM_NTASKS")
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, never written
 DEVICES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def _record(host: str, rank: int) -> Dict[str, object]:
-    shm = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    shm = os.statvfs(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else None
     return {
         "schema": "runkit/rank",
         "version": 1,

@@ -1,0 +1,47 @@
+# Everything one does with a checkout. The checks that CI runs are these targets.
+#
+# The environment is .venv: Python packages only, exactly those that requirements*.txt list with their hashes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup bench test lint perf lock clean
+
+help: ## what there is
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+
+bench: $(VENV)/runtime ## train on 1, 8 and 32 cards of this machine and print the tables
+	@$(BIN)/python -m runner bench
+
+test: $(VENV)/dev ## the test suite
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/dev ## style, types and Ansible rules alone; the test suite runs them too
+	@$(BIN)/python -m pytest -q tests/test_house_rules.py $(ARGS)
+
+perf: $(VENV)/dev ## what runkit costs, as ratios measured side by side
+	@$(BIN)/python tests/perf/perf.py $(ARGS)
+
+setup: $(VENV)/dev ## the environment for all of these
+
+lock: $(VENV)/dev ## resolve requirements*.in anew into requirements*.txt, for Python 3.11 to 3.13
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    requirements.in -o requirements.txt
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    -c requirements.txt requirements-dev.in -o requirements-dev.txt
+
+clean: ## remove the environment and what tools cache; runs/ stays
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .ansible
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each stamp is younger than the environment that it vouches for; a change of the lock makes it anew.
+$(VENV)/runtime: requirements.txt
+	@PYTHON='$(PYTHON)' sh tools/venv.sh $(VENV) requirements.txt
+	@touch $@
+
+$(VENV)/dev: requirements-dev.txt requirements.txt
+	@PYTHON='$(PYTHON)' sh tools/venv.sh $(VENV) requirements-dev.txt
+	@touch $@ $(VENV)/runtime

@@ -1,0 +1,80 @@
+"""The command line itself: options before and after the command, errors of one line, exit statuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from kit import ROOT
+
+
+def runner(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-m", "runner", *words], cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("-i", "nowhere", "bench"), id="before the command"),
+        pytest.param(("bench", "-i", "nowhere"), id="after the command"),
+        pytest.param(("-i", "local", "bench", "-i", "nowhere"), id="the later one counts"),
+    ],
+)
+def test_cluster_option(words: tuple[str, ...]) -> None:
+    done = runner(*words)
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_cluster_from_the_environment() -> None:
+    assert "nowhere" in runner("bench", RUNKIT_CLUSTER="nowhere").stderr
+    assert runner("bench", "-i", "local", "--dry-run", RUNKIT_CLUSTER="nowhere").returncode == 0
+
+
+def test_debug_shows_the_traceback() -> None:
+    assert "Traceback" not in runner("-i", "nowhere", "bench").stderr
+    for words in (("--debug", "-i", "nowhere", "bench"), ("bench", "-i", "nowhere", "--debug")):
+        assert "Traceback" in runner(*words).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("bench", "--cards", "33"), "--cards 33: local has 32 slots; ask for at most that many"),
+        (("bench", "--cards", "eight"), "--cards 'eight'"),
+        (("bench", "--cards", "0"), "--cards '0'"),
+        (("bench", "--cards", ""), "--cards ''"),
+        (("bench", "--cards", "1,,8"), "--cards '1,,8'"),
+        (("bench", "-w", "digit"), "digits"),
+        (("bench", "--precision", "fp61"), "fp16"),
+        (("bench", "--mode", "throughputs"), "throughput"),
+        (("bench", "--repeat", "1,2"), "--repeat"),
+        (("bench", "--resume", "nowhere"), "nowhere: no such run"),
+        (("bench", "--attach", "nowhere", "--cards", "8"), "--cards"),
+        (("stop", "nowhere"), "nowhere: no such run"),
+        (("collect", "nowhere"), "nowhere: no such run"),
+        (("stop", "/etc"), "plan.json"),
+        (("bench", "--dry-run", "--detach"), "not allowed with"),
+        (("tabulate",), "invalid choice"),
+    ],
+)
+def test_usage_errors_are_one_line_and_status_2(words: tuple[str, ...], said: str) -> None:
+    done = runner(*words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert said in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    done = subprocess.run(
+        ["bash", "-c", "set -o pipefail; $0 -m runner list | head -n 1", sys.executable],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
