@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from runner.errors import UsageError
-from runner.io import inventory, yamlfile
+from runner.io import inventory
 from runner.model import Host
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,11 +163,3 @@ def test_hostile_yaml_is_refused_without_escape_codes(copy: Path, text: str) -> 
     message = refusal(copy)
     assert "hostile.yml" in message
     assert message.isprintable()
-
-
-def test_options_of_the_roles_equal_their_defaults() -> None:
-    """What a role's specification offers has a default in defaults/main.yml, unless it is required."""
-    for spec in sorted((ROOT / "roles").glob("*/meta/argument_specs.yml")):
-        options = yamlfile.read(spec)["argument_specs"]["main"]["options"]
-        defaults = yamlfile.read(spec.parents[1] / "defaults" / "main.yml")
-        assert set(defaults) == {name for name, body in options.items() if not body.get("required")}, spec
