@@ -121,7 +121,7 @@ def walk(source: Path) -> list[Log]:
     a folder cannot be read or holds too much.
     """
     if not source.is_dir():
-        return [Log(source, source.name)]
+        return [Log(source, printable(source.name))]
     found: list[Log] = []
     for folder, folders, files in os.walk(source, onerror=_refuse):
         here = Path(folder)
@@ -129,7 +129,7 @@ def walk(source: Path) -> list[Log]:
         for name in files:
             path = here / name
             if not name.startswith(".") and stat.S_ISREG(path.lstat().st_mode):
-                found.append(Log(path, path.relative_to(source).as_posix()))
+                found.append(Log(path, printable(path.relative_to(source).as_posix())))
         if len(found) > FILES_LIMIT or len(here.relative_to(source).parts) > DEPTH_LIMIT:
             limits = f"more than {FILES_LIMIT} files or {DEPTH_LIMIT} levels"
             raise UsageError(f"{_place(source)}: {limits}; name a folder that holds only logs")

@@ -24,8 +24,19 @@ from runner.names import hint, shown
 from runner.parsers._document import document
 from runner.parsers._engine import Family, Found, scan
 from runner.parsers._runs import Known, runs
+from runner.parsers._values import same_precision
 
-__all__ = ["NOTHING_KNOWN", "Family", "Known", "detect", "document", "families", "parse", "parse_cell"]
+__all__ = [
+    "NOTHING_KNOWN",
+    "Family",
+    "Known",
+    "detect",
+    "document",
+    "families",
+    "parse",
+    "parse_cell",
+    "same_precision",
+]
 
 NOTHING_KNOWN = Known()
 

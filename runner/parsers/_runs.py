@@ -129,7 +129,8 @@ def _lines_at_fault(segment: Segment) -> list[Problem]:
         found.append(Problem("nan_loss", segment.nan_losses[0].line.number, text))
     if segment.bad:
         line = segment.bad[0].line
-        text = f"lines that should hold a figure and do not: {len(segment.bad)}; the first: {shown(line.text.strip())}"
+        first = shown(line.text.strip())
+        text = f"lines that should hold a figure and do not: {len(segment.bad)}; the first: {first}"
         found.append(Problem("bad_number", line.number, text))
     timed = [record for record in segment.records if record.time is not None]
     for earlier, later in pairwise(timed):

@@ -1,0 +1,189 @@
+"""What the logs that a layout names give under its rules, in the shape of the publication.
+
+A cell without its log stays blank; so does one whose log contradicts it, with a note that says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import ROUND_DOWN, Decimal
+from typing import NamedTuple
+
+from runner.layouts import BLANK, Column, Grid, Layout, Reference, Row
+from runner.messages import Messages, messages
+from runner.model import LogRun, Table
+from runner.parsers import same_precision
+from runner.rates import rate, used
+from runner.tables import heading
+
+
+class Reading(NamedTuple):
+    """A log that was read: its name, its hash where it is one file, the runs found in it."""
+
+    name: str
+    sha256: str | None
+    runs: tuple[LogRun, ...]
+
+    @property
+    def base(self) -> str:
+        """Its name without folders, and without the ending that packing it added."""
+        return self.name.rpartition("/")[2].removesuffix(".gz")
+
+
+class _Cell(NamedTuple):
+    """One cell of a layout with everything its row and column say."""
+
+    cards: int
+    precision: str | None
+    batch_size: int | None
+    show: str
+    column: str
+    reference: Reference
+
+
+class _Figure(NamedTuple):
+    """What a cell shows, why it is blank although its log is there, and where the figure comes from."""
+
+    text: str
+    note: str | None = None
+    origin: tuple[str, ...] | None = None
+
+
+def fill(layout: Layout, readings: Sequence[Reading], language: str = "en") -> list[Table]:
+    """Make the tables of a layout from the logs at hand.
+
+    The published tables come first, then where each figure comes from, the published environment, and the
+    logs that belong to no cell.
+    """
+    say = messages(language)
+    source = layout.source
+    origins: list[tuple[str, ...]] = []
+    made = [_grid(grid, readings, origins, say) for grid in layout.tables]
+    place = f"{source.repository}, {source.path}, {source.commit[:12]}"
+    made = [replace(table, notes=(*table.notes, say("source", place=place))) for table in made]
+    if origins:
+        heads = ("cards", "column", "log", "rule", "records", "computed", "problems", "sha256")
+        made.append(Table(say("figures_from"), tuple(say(head) for head in heads), tuple(origins)))
+    if layout.environment:
+        facts = tuple((fact.item[language], fact.value) for fact in layout.environment)
+        made.append(Table(say("environment"), (say("item"), say("value")), facts))
+    return [*made, *_strangers(layout, readings, say)]
+
+
+def _grid(grid: Grid, readings: Sequence[Reading], origins: list[tuple[str, ...]], say: Messages) -> Table:
+    rows, notes = [], []
+    for row in grid.rows:
+        cells = [
+            _cell(row, column, reference, say)
+            for column, reference in zip(grid.columns, row.cells, strict=True)
+        ]
+        figures = [_figure(cell, readings, say) for cell in cells]
+        rows.append(
+            (row.heading[say.language] if row.heading else str(row.cards), *(one.text for one in figures))
+        )
+        notes += [figure.note for figure in figures if figure.note]
+        origins += [figure.origin for figure in figures if figure.origin]
+    columns = tuple(_heading(column, say) for column in grid.columns)
+    return Table(grid.title[say.language], (grid.corner[say.language], *columns), tuple(rows), tuple(notes))
+
+
+def _cell(row: Row, column: Column, reference: Reference, say: Messages) -> _Cell:
+    return _Cell(
+        cards=row.cards,
+        precision=row.precision or column.precision,
+        batch_size=row.batch_size or column.batch_size,
+        show=column.show,
+        column=_heading(column, say),
+        reference=reference,
+    )
+
+
+def _heading(column: Column, say: Messages) -> str:
+    if column.heading is not None:
+        return column.heading[say.language]
+    return heading(column.precision or "", column.batch_size or 0)  # a layout without both does not load
+
+
+def _figure(cell: _Cell, readings: Sequence[Reading], say: Messages) -> _Figure:
+    names = (cell.reference.log, *cell.reference.aliases)
+    named = [reading for reading in readings if reading.base in names]
+    if not named:
+        return _Figure(BLANK)
+    place = say("cell", cards=cell.cards, setting=cell.column)
+    run = _chosen(cell, place, named, say)
+    if isinstance(run, str):
+        return _Figure(BLANK, run)
+    rule = cell.reference.rule or run.rule
+    value = _value(run, cell.show, rule)
+    if value is None:
+        return _Figure(BLANK, say("no_figure", cell=place, log=named[0].name, rule=rule))
+    return _Figure(_shown(value, cell.reference.format), None, _origin(cell, named[0], run, value))
+
+
+def _chosen(cell: _Cell, place: str, named: Sequence[Reading], say: Messages) -> LogRun | str:
+    """Choose the run that a cell shows, or say why its log gives none."""
+    log, runs = named[0].name, named[0].runs
+    if len({reading.sha256 or reading.name for reading in named}) > 1:
+        return say("several_logs", cell=place, log=log)
+    if not runs:
+        return say("not_understood", cell=place, log=log)
+    fitting = [run for run in runs if not _contradictions(run, cell)]
+    if len(fitting) > 1:
+        return say("several_runs", cell=place, log=log, n=len(fitting))
+    if fitting:
+        return fitting[0]
+    key, says = next(iter(_contradictions(runs[0], cell).items()))
+    return say("contradicts", cell=place, log=log, what=say(key), says=says)
+
+
+def _contradictions(run: LogRun, cell: _Cell) -> dict[str, object]:
+    """Collect what a log says of itself where the layout says otherwise; silence contradicts nothing."""
+    pairs = {"cards": (run.cards, cell.cards), "batch_size": (run.batch_size, cell.batch_size)}
+    wrong: dict[str, object] = {
+        key: says for key, (says, want) in pairs.items() if says and want and says != want
+    }
+    if run.precision and cell.precision and not same_precision(run.precision, cell.precision):
+        wrong["precision"] = run.precision
+    return wrong
+
+
+def _value(run: LogRun, show: str, rule: str) -> float | None:
+    if show == "rate":
+        return rate(run, rule)
+    if show == "accuracy":
+        return None if run.accuracy is None else 100 * run.accuracy
+    return run.time_to_train_s if show == "time_to_train_s" else run.time_to_target_s
+
+
+def _shown(value: float, form: str) -> str:
+    if form.endswith("t"):  # cut off, as the publication did
+        return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-int(form[1:-1])), ROUND_DOWN))
+    return format(value, form)
+
+
+def _origin(cell: _Cell, reading: Reading, run: LogRun, value: float) -> tuple[str, ...]:
+    is_rate = cell.show == "rate"
+    rule = cell.reference.rule or run.rule
+    count = used(run, rule) if is_rate else 0
+    return (
+        str(cell.cards),
+        cell.column,
+        reading.name,
+        rule if is_rate else BLANK,
+        f"{count}/{len(run.records)}" if count else BLANK,
+        repr(value),
+        ", ".join(dict.fromkeys(problem.code for problem in run.problems)) or BLANK,
+        (reading.sha256 or BLANK)[:12],
+    )
+
+
+def _strangers(layout: Layout, readings: Sequence[Reading], say: Messages) -> list[Table]:
+    cells = [cell for grid in layout.tables for row in grid.rows for cell in row.cells]
+    named = {name for cell in cells for name in (cell.log, *cell.aliases)}
+    rows = [
+        (reading.name, ", ".join(dict.fromkeys(run.family for run in reading.runs)) or BLANK)
+        for reading in readings
+        if reading.base not in named
+    ]
+    return [Table(say("not_in_layout"), (say("log"), say("family")), tuple(rows))] if rows else []

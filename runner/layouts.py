@@ -1,0 +1,145 @@
+"""The shape of a published report, as a file under ``reports/references/`` states it.
+
+The published figures in it are there to be compared with: no figure that is shown comes from them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner.errors import UsageError
+from runner.messages import LANGUAGES
+from runner.names import hint, shown
+from runner.rates import parse_rule
+from runner.records import decode
+
+BLANK = "-"
+FIGURES = ("rate", "time_to_train_s", "time_to_target_s", "accuracy")
+
+Text = Mapping[str, str]  # language to words
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the report was published."""
+
+    repository: str
+    commit: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the published environment."""
+
+    item: Text
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Which of FIGURES a column shows, and of which setting; headed like ``FP32(BS=256)`` by default."""
+
+    show: str = "rate"
+    precision: str | None = None
+    batch_size: int | None = None
+    heading: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One published figure, ``-`` where it is blank: its log, the rule that gives it, how it is shown.
+
+    ``format`` is ``.2f`` or ``.6g`` as Python writes numbers, or ``.2t``: cut off after two decimals, where
+    the publication did so. Without a rule the log family's own holds.
+    """
+
+    published: str = BLANK
+    log: str | None = None
+    aliases: tuple[str, ...] = ()
+    rule: str | None = None
+    format: str = ".2f"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of one number of cards, one per column; headed by that number by default."""
+
+    cards: int
+    cells: tuple[Reference, ...]
+    precision: str | None = None
+    batch_size: int | None = None
+    heading: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One published table; ``corner`` heads the column of its row headings."""
+
+    title: Text
+    corner: Text
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One published report."""
+
+    title: Text
+    source: Source
+    tables: tuple[Grid, ...]
+    environment: tuple[Fact, ...] = ()
+
+
+def load(document: Any, place: str) -> Layout:
+    """Make a layout of the data of a reference file. Raises UsageError, one line with ``place`` and key."""
+    layout = decode(Layout, document, place)
+    for key, text in _texts(layout):
+        if set(text) != set(LANGUAGES):
+            raise UsageError(
+                f"{place}: {key}: needs its words in {' and '.join(LANGUAGES)}, no more and no less"
+            )
+    for number, grid in enumerate(layout.tables):
+        _check(grid, f"{place}: tables[{number}]")
+    return layout
+
+
+def _texts(layout: Layout) -> Iterator[tuple[str, Text]]:
+    yield "title", layout.title
+    for number, fact in enumerate(layout.environment):
+        yield f"environment[{number}].item", fact.item
+    for number, grid in enumerate(layout.tables):
+        key = f"tables[{number}]"
+        yield f"{key}.title", grid.title
+        yield f"{key}.corner", grid.corner
+        headed = [(f"columns[{place}]", one.heading) for place, one in enumerate(grid.columns)]
+        headed += [(f"rows[{place}]", one.heading) for place, one in enumerate(grid.rows)]
+        yield from ((f"{key}.{part}.heading", text) for part, text in headed if text is not None)
+
+
+def _check(grid: Grid, key: str) -> None:
+    for number, column in enumerate(grid.columns):
+        here = f"{key}.columns[{number}]"
+        if column.show not in FIGURES:
+            raise UsageError(f"{here}.show: {shown(column.show)} is no figure; {hint(column.show, FIGURES)}")
+        if column.heading is None and (column.precision is None or column.batch_size is None):
+            raise UsageError(f"{here}: needs a heading, or both precision and batch_size")
+    for number, row in enumerate(grid.rows):
+        here = f"{key}.rows[{number}].cells"
+        if len(row.cells) != len(grid.columns):
+            raise UsageError(f"{here}: {len(row.cells)} of them for {len(grid.columns)} columns")
+        for place, cell in enumerate(row.cells):
+            _check_cell(cell, f"{here}[{place}]")
+
+
+def _check_cell(cell: Reference, key: str) -> None:
+    if not re.fullmatch(r"\.\d{1,2}[fgt]", cell.format):
+        raise UsageError(f"{key}.format: {shown(cell.format)}; write .2f, .6g or .2t")
+    try:
+        parse_rule(cell.rule or "mode")
+    except UsageError as error:
+        raise UsageError(f"{key}: {error}") from error
