@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner import evidence, parsers, plan, progress
+from runner import evidence, parsers, plan, progress, render, tables
 from runner.errors import BusyError, HostError, UsageError
 from runner.io import ansible, archive, logs, rundir
-from runner.io.files import write_bytes, write_json
+from runner.io.files import ROOT, write_bytes, write_json
 from runner.io.follow import Follower
 from runner.io.rundir import RunDir
 from runner.io.signals import Signals
@@ -249,5 +249,12 @@ def shared_cores(run: Run) -> str | None:
     return f"{text} ({each}); a speed-up here says nothing about accelerators" if each else text
 
 
-def reports(run: Run, results: Sequence[Result]) -> list[str]:
-    return [f"{r.cell} {r.state} {r.rate}" for r in results]
+def tabulate(run: Run, results: Sequence[Result]) -> str:
+    """The tables as Markdown; writes them into the run's folder in every format."""
+    made = tables.tables(results, shared_cores(run))
+    template = (ROOT / "reports" / "templates" / "report.html.j2").read_text("utf-8")
+    title = f"{run.plan.cluster.title}, {run.plan.created}"
+    for name, form in (("report.md", "md"), ("report.html", "html"), ("results.csv", "csv")):
+        text = render.render(made, form, title, "en", template)
+        write_bytes(run.folder.path / name, text.encode())
+    return render.markdown(made)

@@ -167,8 +167,7 @@ def _follow(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
 
 def _finish(done: Run, signals: Signals) -> int:
     results = conduct.judge(done)
-    for text in conduct.reports(done, results):
-        print(text)
+    print(conduct.tabulate(done, results), end="")
     measured = sum(1 for result in results if result.state == "measured")
     for result in results:
         if result.state not in ("measured", "planned"):
