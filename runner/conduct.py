@@ -68,8 +68,11 @@ def open_run(folder: RunDir) -> Run:
 # --- stage ---------------------------------------------------------------------------------
 
 
-def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> None:
-    """Put the cells on the hosts and start the agent. Raises BusyError, HostError."""
+def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> bool:
+    """Put the cells on the hosts and start the agent; False where a signal broke it off, wherever it was.
+
+    Raises BusyError, HostError.
+    """
     work = {
         "run": run.plan.run,
         "cells": [cell.id for cell in todo],
@@ -89,7 +92,7 @@ def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> None:
         )
         outcome = _playbook("bench", run, {"bench_agent_archive": str(target)}, signals)
     if outcome.successful or outcome.status == "canceled":
-        return
+        return outcome.successful
     busy = next((failure for failure in outcome.failures if failure.status == BUSY), None)
     if busy is not None:
         raise BusyError(

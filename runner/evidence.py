@@ -49,7 +49,8 @@ def judge(cell: Cell, traces: Traces) -> Result:
         rate=log.rate if state == "measured" else None,
         rule=log.rule,
         records=len(log.records),
-        time_to_train_s=log.time_to_train_s,
+        # A throughput cell ends when it has measured enough, not when it has learned enough.
+        time_to_train_s=None if cell.mode == "throughput" else log.time_to_train_s,
         time_to_target_s=log.time_to_target_s,
         accuracy=log.accuracy,
         problems=log.problems,

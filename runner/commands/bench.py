@@ -58,9 +58,7 @@ def run(args: argparse.Namespace) -> int:
     asked = _overrides(args)
     chosen = [_workload(name) for name in args.workload or [DEFAULT_WORKLOAD]]
     cluster = inventory.load(args.inventory, ansible.inventory_list)
-    cells = plan.cells(
-        chosen, cluster, asked, {name: f.progress for name, f in parsers.families().items()}
-    )
+    cells = plan.cells(chosen, cluster, asked, {name: f.progress for name, f in parsers.families().items()})
     refused = all(cell.state == "refused" for cell in cells)
     if args.dry_run:
         print(dryrun.dry_run(cells, cluster), end="")
@@ -135,14 +133,11 @@ def _go(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
     display = Display(sys.stderr)
     display.say(f"run {begun.plan.run}: {len(todo)} cells on {begun.plan.cluster.name}")
     display.show("staging ...")
-    conduct.stage(begun, todo, signals)
+    started = conduct.stage(begun, todo, signals)
     display.clear()
-    if signals.count:
+    if not started:
         conduct.stop(begun)
-        again = command("bench", "--resume", begun.plan.run)
-        raise Interrupted(
-            signals.last, f"{signals.name}: stopped before the first cell; start it with: {again}"
-        )
+        return _home(begun, signals)
     if begun.plan.detached:
         display.say(f"it goes on by itself; see it with: {command('bench', '--attach', begun.plan.run)}")
         return 0
@@ -158,6 +153,10 @@ def _follow(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
         raise HostError(
             f"{begun.plan.run}: its agent on {begun.launch_host.name} cannot be followed; try: {again}"
         )
+    return _home(begun, signals)
+
+
+def _home(begun: Run, signals: Signals) -> int:
     if signals.count > 1:
         text = f"{signals.name} twice: ended at once; what was measured comes home with: "
         raise Interrupted(signals.last, text + command("collect", begun.plan.run))

@@ -27,7 +27,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name}: is not what it was when it was collected; fetched again", file=sys.stderr)
     files = conduct.collect(opened)
     if not files:
-        raise HostError(f"{opened.plan.run}: its hosts hold nothing of it; what is in {folder.path} is all there is")
+        raise HostError(
+            f"{opened.plan.run}: its hosts hold nothing of it; what is in {folder.path} is all there is"
+        )
     conduct.judge(opened)
     print(f"{opened.plan.run}: {files} files, each with the checksum taken on its host", file=sys.stderr)
     return 0

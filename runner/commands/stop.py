@@ -20,5 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Return 0 when nothing is left; raises HostError where something survives."""
     ended = conduct.stop(conduct.open_run(rundir.find(args.run_id)))
-    print(f"{args.run_id}: " + (f"ended on {ended} host(s)" if ended else "nothing was left"), file=sys.stderr)
+    print(
+        f"{args.run_id}: " + (f"ended on {ended} host(s)" if ended else "nothing was left"), file=sys.stderr
+    )
     return 0
