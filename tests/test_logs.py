@@ -157,6 +157,7 @@ def test_what_cannot_be_unpacked_is_refused_in_a_line(data: bytes, says: str, tm
 # --- what is no log --------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(10)
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/null"), Path("/dev/zero")):

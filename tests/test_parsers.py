@@ -178,6 +178,131 @@ def test_cell_holds_its_last_run_or_says_what_is_wrong() -> None:
     assert missing.code == "not_recognized"
 
 
+# --- small things that decide a figure -------------------------------------------------------
+
+
+def rows(*texts: str, name: str = "a.log") -> LogRun:
+    """The one run in lines of the TensorFlow family; ``{n}`` is a step of its own, from 10 up."""
+    stamp = "DLL 2031-05-06 07:08:09.1 -"
+    lines = [text.format(stamp=stamp, n=10 * number) for number, text in enumerate(texts, 1)]
+    (run,) = parse([Line(number, text) for number, text in enumerate(lines, 1)], name)
+    return run
+
+
+RECORD = "{stamp} (0, {n}) total_ips : 5.0 "
+PARAMETERS = "{{stamp}} PARAMETER arch : resnet50  batch_size : 32  {0} "
+
+
+def codes(run: LogRun) -> list[str]:
+    return [problem.code for problem in run.problems]
+
+
+@pytest.mark.parametrize(("records", "flagged"), [(14, True), (15, False)])
+def test_fewer_than_ten_records_used_are_few(records: int, flagged: bool) -> None:
+    assert ("few_records" in codes(rows(*[RECORD] * records))) is flagged  # the rule drops five
+
+
+BAD_LINES = {
+    "more than the grammar": RECORD + "and more",
+    "a negative rate": "{stamp} (0, {n}) total_ips : -5.0",
+    "no number": "{stamp} (0, {n}) total_ips : nan",
+    "too large for any machine": "{stamp} (0, {n}) total_ips : 1e99",
+    "a final figure that is none": "{stamp} () train_throughput : inf",
+    "broken off": "{stamp} (0, {n}) total_",
+}
+
+
+@pytest.mark.parametrize("text", BAD_LINES.values(), ids=BAD_LINES)
+def test_line_without_a_figure_of_use_is_counted(text: str) -> None:
+    run = rows(RECORD, text, RECORD)
+    assert [record.line for record in run.records] == [1, 3]
+    assert ("bad_number", 2) in [(problem.code, problem.line) for problem in run.problems]
+    assert run.rates["summary"] == {}
+
+
+def test_first_word_on_a_parameter_holds() -> None:
+    assert rows("Per-GPU Batch Size 32", RECORD, "Per-GPU Batch Size 1").batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("said", "accuracy"),
+    [
+        ("0.7625", 0.7625),
+        ("76.25", 0.7625),
+        ("0.5 %", 0.005),
+        ("1.0", 1.0),
+        ("nan", None),
+        ("-1", None),
+        ("101", None),
+    ],
+)
+def test_accuracy_is_a_fraction(said: str, accuracy: float | None) -> None:
+    assert rows(RECORD, f"{{stamp}} () top1 : {said} top5 : 0.9").accuracy == accuracy
+
+
+@pytest.mark.parametrize(
+    ("said", "precision"),
+    [
+        ("amp : True", "amp"),
+        ("use_tf_amp : False", "fp32"),
+        ("precision : fp16", "fp16"),
+        ("precision : other", None),
+    ],
+)
+def test_precision_as_the_parameters_say_it(said: str, precision: str | None) -> None:
+    assert rows(PARAMETERS.format(said), RECORD).precision == precision
+
+
+@pytest.mark.parametrize(
+    ("name", "disagrees"),
+    [
+        ("gpu2_amp_bs32.log", False),
+        ("gpu2_fp16_bs32.log", False),
+        ("fp32.log", True),
+        ("bs64.log", True),
+        ("c4.log", True),
+    ],
+)
+def test_name_is_held_against_the_log(name: str, disagrees: bool) -> None:
+    run = rows(PARAMETERS.format("amp : True"), "Num GPUs 2", RECORD, name=name)
+    assert ("name_disagrees" in codes(run)) is disagrees
+    assert (run.cards, run.batch_size, run.precision) == (2, 32, "amp")
+
+
+@pytest.mark.parametrize(
+    ("name", "cards", "batch_size", "precision"),
+    [
+        ("tf_gpu8_amp_bs256.txt", 8, 256, "amp"),
+        ("PaddleClas_ResNet50_bs128_fp32_DP_N4C32_log", 32, 128, "fp32"),
+        ("Deeplabv3_FP16_BS4-N8.log", 8, 4, "fp16"),
+        ("deeplabv3p_c1_fp32.log", 1, None, "fp32"),
+        ("GPUx32_time2train_ips.log", 32, None, None),
+        ("gpu1_and_gpu8.log", None, None, None),
+        ("abs64_lamp.log", None, None, None),
+    ],
+)
+def test_what_a_name_says(
+    name: str, cards: int | None, batch_size: int | None, precision: str | None
+) -> None:
+    run = rows(RECORD, name=f"gpu77/{name}")
+    assert (run.cards, run.batch_size, run.precision) == (cards, batch_size, precision)
+
+
+def test_run_after_a_finished_one_is_another() -> None:
+    text = "DLL 2031-05-06 07:08:09.1 - (0, {}) total_ips : 5.0"
+    end = "Ending Model Training ..."
+    steps = [text.format(step) for step in (0, 10, 20, 30)]
+    lines = [Line(number, line) for number, line in enumerate([*steps, end, *steps[2:], end], 1)]
+    assert [len(run.records) for run in parse(lines, "a.log")] == [4, 2]
+    again = [line for line in lines if line.text != end]  # a restart within a run goes back part of the way
+    assert [len(run.records) for run in parse(again, "a.log")] == [6]
+
+
+def test_parameters_alone_prove_nothing() -> None:
+    line = "DLL 2031-05-06 07:08:09.1 - PARAMETER arch : resnet50  batch_size : 32 "
+    assert detect([Line(1, line), Line(2, "Num GPUs 8")]) == ()
+
+
 def test_facts_that_only_runkit_logs_hold() -> None:
     facts = runs_of(PAIRS / "runkit" / "ranks_differ.log")[0].facts
     wanted = {

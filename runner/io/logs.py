@@ -54,8 +54,6 @@ class Log:
             with BufferedReader(hashed, CHUNK) as raw:
                 for number, piece in _pieces(_unpacked(raw, self.path)):
                     yield from _untagged(number, self._text(number, piece))
-                while raw.read(CHUNK):  # what may follow the end of a gzip stream
-                    pass
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise UsageError(f"{_place(self.path)}: damaged gzip file: {error}; fetch it again") from error
         except OSError as error:
