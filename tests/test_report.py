@@ -8,6 +8,7 @@ import json
 import os
 import re
 import string
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ def test_numbers_keep_full_precision_until_they_are_shown() -> None:
     # 100.004 / 33.335 = 2.99997; of the shown 100.00 and 33.34 it would be 2.9994: both round to 3.00, so
     # take figures where it matters: 0.996 / 0.004 = 249.00, of the shown 1.00 and 0.00 nothing at all
     results = [result(1, 0.004), result(8, 0.9, 1), result(8, 0.996, 2), result(8, 2.0, 3)]
+    results.append(result(8, 70.0, 4, state="failed"))  # what failed has no part in it
     _, everything = tables(results)
     assert everything.rows == (("1", "-", "0.00", "-", "1.00"), ("8", "-", "1.00", "-", "249.00"))
 
@@ -159,6 +161,10 @@ def test_log_that_contradicts_its_cell_leaves_it_blank() -> None:
     figure, notes = cell(made(), reading("gpu4_amp_bs32_epochs.log", "published.txt"))
     assert (figure, len(notes)) == ("-", 1)
     assert "published.txt says Cards 2" in notes[0]
+    full = EIGHT._replace(runs=(replace(EIGHT.runs[0], precision="fp32"),))
+    assert cell(made(), full)[0] == "-"
+    half = EIGHT._replace(runs=(replace(EIGHT.runs[0], precision="fp16"),))  # another word for amp
+    assert cell(made(), half)[0] != "-"
 
 
 BLANKS = {
@@ -236,10 +242,9 @@ def test_what_logs_say_is_escaped() -> None:
 
 
 def test_digits_are_shown_as_they_are() -> None:
-    table = Table("t", ("Cards", "Rate"), (("1", "12671.9"), ("08", "1173.380"), ("32", "-")))
+    table = Table("t", ("Cards", "Rate"), (("1", "12671.9"), ("08", "1173.380")))
     assert "|      08 | 1173.380 |" in markdown([table])
-    assert "|      32 |        - |" in markdown([table])
-    assert ["1", "12671.9"] in list(csv.reader(io.StringIO(csv_text([table]))))
+    assert ["08", "1173.380"] in list(csv.reader(io.StringIO(csv_text([table]))))
 
 
 def test_languages_say_the_same() -> None:
