@@ -64,8 +64,7 @@ def result(cards: int, rate: float | None, repeat: int = 1, state: str = "measur
 
 
 def test_numbers_keep_full_precision_until_they_are_shown() -> None:
-    # 100.004 / 33.335 = 2.99997; of the shown 100.00 and 33.34 it would be 2.9994: both round to 3.00, so
-    # take figures where it matters: 0.996 / 0.004 = 249.00, of the shown 1.00 and 0.00 nothing at all
+    # 0.996 / 0.004 = 249; of the figures as they are shown, 1.00 and 0.00, it could not be taken
     results = [result(1, 0.004), result(8, 0.9, 1), result(8, 0.996, 2), result(8, 2.0, 3)]
     results.append(result(8, 70.0, 4, state="failed"))  # what failed has no part in it
     _, everything = tables(results)
