@@ -97,8 +97,9 @@ def ended(view: View) -> str:
 def title(cell: Cell) -> str:
     """A cell as people call it."""
     cards = "1 card" if cell.cards == 1 else f"{cell.cards} cards"
+    mode = "" if cell.mode == "throughput" else f" {cell.mode}"
     again = f" #{cell.repeat}" if cell.repeat > 1 else ""
-    return f"{cell.workload} {cell.mode} {cards} {cell.precision} bs{cell.batch_size}{again}"
+    return f"{cell.workload}{mode} {cards} {cell.precision} bs{cell.batch_size}{again}"
 
 
 def clock(seconds: float) -> str:

@@ -123,20 +123,20 @@ class Kit:
         mine = [str(self.root).encode(), *(b"RUNKIT_RUN=" + run.encode() for run in self.runs())]
         return [pid for pid in processes() if any(mark in traces(pid) for mark in mine)]
 
-    def ranks(self) -> list[int]:
+    def marked(self) -> list[int]:
+        """Launchers, ranks and what they started."""
         marks = [b"RUNKIT_RUN=" + run.encode() for run in self.runs()]
-        return [
-            pid
-            for pid in processes()
-            if any(mark in traces(pid) for mark in marks) and b"trainer.py" in traces(pid)
-        ]
+        return [pid for pid in processes() if any(mark in traces(pid) for mark in marks)]
+
+    def ranks(self) -> list[int]:
+        return [pid for pid in self.marked() if b"trainer.py" in traces(pid)]
+
+    def printed(self) -> bytes:
+        """What the cells' rank 0 wrote so far."""
+        return b"".join(path.read_bytes() for path in self.root.glob("*/cells/*/logs/*/rank-0000.stdout"))
 
     def training(self) -> bool:
-        """Whether a cell has written records."""
-        return any(
-            b"runkit step" in path.read_bytes()
-            for path in self.root.glob("*/cells/*/logs/*/rank-0000.stdout")
-        )
+        return b"runkit step" in self.printed()
 
     def close(self) -> None:
         for process in self.started:

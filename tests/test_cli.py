@@ -13,7 +13,11 @@ def runner(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     import os
 
     return subprocess.run(
-        [sys.executable, "-m", "runner", *words], cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True
+        [sys.executable, "-m", "runner", *words],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
     )
 
 

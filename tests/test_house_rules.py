@@ -17,10 +17,21 @@ BIN = Path(sys.executable).parent
 
 # What a value-in, value-out module must not know: no clock, no disk, no subprocess, no environment.
 IMPURE = {
-    "ansible_runner", "asyncio", "ctypes", "datetime.now", "fcntl", "glob", "io", "logging", "multiprocessing", "os",
-    "pathlib", "random", "secrets", "shutil", "signal", "socket", "ssl", "subprocess", "sys", "tempfile", "threading",
-    "time", "urllib",
-}  # fmt: skip
+    *(
+        "ansible_runner",
+        "asyncio",
+        "ctypes",
+        "fcntl",
+        "glob",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+    ),
+    *("random", "secrets", "shutil", "signal", "socket", "ssl", "subprocess", "sys", "tempfile", "threading"),
+    *("time", "urllib"),
+}
 SHELL = {"runner.io", "runner.commands", "runner.cli", "runner.__main__", "runner.conduct"}
 
 

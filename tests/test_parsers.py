@@ -21,11 +21,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner import rates
+from runner import parsers, rates
 from runner.errors import UnknownLog, UsageError
 from runner.io.logs import Log
 from runner.model import Line, LogRun, Problem
-from runner.parsers import NOTHING_KNOWN, Known, detect, document, families, parse, parse_cell
+from runner.parsers import NOTHING_KNOWN, Family, Known, Row, detect, document, families, parse, parse_cell
 
 PAIRS = Path(__file__).parent / "parsers"
 CASES = sorted(PAIRS.glob("*/*.log"))
@@ -301,6 +301,26 @@ def test_run_after_a_finished_one_is_another() -> None:
 def test_parameters_alone_prove_nothing() -> None:
     line = "DLL 2031-05-06 07:08:09.1 - PARAMETER arch : resnet50  batch_size : 32 "
     assert detect([Line(1, line), Line(2, "Num GPUs 8")]) == ()
+
+
+def test_a_family_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = (
+        Row("record", r"it (?P<step>\d+) took (?P<step_s>[\d.]+) s"),
+        Row("note", r"(?P<cards>\d+) cards, (?P<batch_size>\d+) on each"),
+    )
+    made = Family("made", "F", None, "words/sec", "seconds_per_step", "mode", ("it ", "cards"), "took", table)
+    monkeypatch.setattr(parsers, "families", lambda: {"made": made})
+    lines = [Line(number, f"it {number} took 0.25 s") for number in range(1, 12)]
+    (unknown,) = parse(lines, "a.log")
+    assert (unknown.rate, codes(unknown)) == (None, ["truncated", "scale_unknown"])
+    (run,) = parse([*lines, Line(12, "4 cards, 8 on each")], "a.log")
+    assert (run.rate, run.unit, codes(run)) == (4 * 8 / 0.25, "words/sec", ["truncated"])
+    (named,) = parse(lines, "gpu2_bs8.log")
+    assert named.rate == 2 * 8 / 0.25
+    per_card = made._replace(scope="per_card", rows=(Row("record", r"it \d+ took (?P<rate>[\d.]+) s"),))
+    monkeypatch.setattr(parsers, "families", lambda: {"made": per_card})
+    (each,) = parse(lines, "gpu2_bs8.log")
+    assert each.rate == 2 * 0.25
 
 
 def test_facts_that_only_runkit_logs_hold() -> None:

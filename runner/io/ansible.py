@@ -19,6 +19,9 @@ from runner.errors import HostError, UsageError
 from runner.io.files import ROOT, write_bytes
 
 
+CANCEL_LOOK_S = 0.3  # how often a running playbook asks whether it is cancelled
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A task that failed on a host. ``status`` is the exit status of its command, None where it ran none."""
@@ -65,7 +68,7 @@ def playbook(
             inventory=str(inventory.resolve()),
             extravars=dict(variables),
             envvars=_environment(),
-            settings={"suppress_ansible_output": True},
+            settings={"suppress_ansible_output": True, "pexpect_timeout": CANCEL_LOOK_S},
             quiet=True,
             cancel_callback=cancelled,
         )

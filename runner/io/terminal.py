@@ -43,7 +43,7 @@ class Display:
 
     def _width(self) -> int:
         with contextlib.suppress(OSError, ValueError):
-            return max(20, os.get_terminal_size(self._stream.fileno()).columns) - 1
+            return (os.get_terminal_size(self._stream.fileno()).columns or 80) - 1
         return 79
 
     def _write(self, text: str) -> None:

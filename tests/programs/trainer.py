@@ -35,7 +35,14 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if args.orphan:
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"import signal, time; {'signal.signal(15, 1);' * args.stubborn} time.sleep(600)",
+            ],
+            start_new_session=True,
+        )
     train(MPI.COMM_WORLD, args)
 
 
@@ -44,8 +51,8 @@ def train(world: MPI.Intracomm, args: argparse.Namespace) -> None:
     say(
         world,
         f"runkit start workload=trainer started=2026-01-01T00:00:00Z cards={world.size} hosts=1"
-        f" batch_size={args.batch_size} global_batch={global_batch} precision=fp32 unit=images/sec seed=1 model=none"
-        ' framework=none framework_version=1 mpi="test" train_images=1 test_images=1 parameters=1',
+        f" batch_size={args.batch_size} global_batch={global_batch} precision=fp32 unit=images/sec seed=1"
+        ' model=none framework=none framework_version=1 mpi="test" train_images=1 test_images=1 parameters=1',
     )
     began = time.monotonic()
     for step in range(1, args.steps + 1):
@@ -56,8 +63,9 @@ def train(world: MPI.Intracomm, args: argparse.Namespace) -> None:
         rate = global_batch / args.pause
         say(
             world,
-            f"runkit step step={step} epoch=0 time={time.monotonic() - began:.4f} loss={loss} step_time={args.pause:.6f}"
-            f" rate={rate:.1f} compute=0.0 allreduce=0.0 done={step / args.steps:.4f}",
+            f"runkit step step={step} epoch=0 time={time.monotonic() - began:.4f} loss={loss}"
+            f" step_time={args.pause:.6f} rate={rate:.1f} compute=0.0 allreduce=0.0"
+            f" done={step / args.steps:.4f}",
         )
     say(
         world,
