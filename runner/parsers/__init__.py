@@ -22,7 +22,7 @@ from runner.errors import UnknownLog, UsageError
 from runner.model import Line, LogRun, Problem
 from runner.names import hint, shown
 from runner.parsers._document import document
-from runner.parsers._engine import Family, Found, scan
+from runner.parsers._engine import Family, Found, Row, scan
 from runner.parsers._runs import Known, runs
 from runner.parsers._values import same_precision
 
@@ -30,6 +30,7 @@ __all__ = [
     "NOTHING_KNOWN",
     "Family",
     "Known",
+    "Row",
     "detect",
     "document",
     "families",

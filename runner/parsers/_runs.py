@@ -13,7 +13,7 @@ from runner.names import shown
 from runner.parsers._engine import Family, Found
 from runner.parsers._segments import COUNTS, Segment, chosen_rank, segments
 from runner.parsers._values import count, fraction, name_says, number, precision, same_precision
-from runner.rates import FEW, Rule, Scale, all_cards, figure, overview, parse_rule, select
+from runner.rates import FEW, Scale, all_cards, figure, overview, parse_rule, select
 
 CLOCK_STEP_S = 1.0  # a record this much earlier than the one above it: the clock was set back
 
@@ -90,7 +90,7 @@ def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
             *_lines_at_fault(segment),
             *_name_disagrees(segment.parameters, said, named),
             *_truncated(segment),
-            *_few_records(rule, values, summary),
+            *(_scale_unknown(family, segment, values) or _few_records(rule, values, summary)),
         ),
         facts=dict(segment.facts),
     )
@@ -164,19 +164,27 @@ def _truncated(segment: Segment) -> list[Problem]:
     return [Problem("truncated", segment.last_line, "no end of the training follows; the log may be cut off")]
 
 
+def _scale_unknown(family: Family, segment: Segment, values: Sequence[float]) -> list[Problem]:
+    if values or not segment.records:
+        return []
+    missing = "batch size and cards" if family.scope == "seconds_per_step" else "number of cards or hosts"
+    return [
+        Problem(
+            "scale_unknown", None, f"{family.scope} figures need the {missing}; neither log nor name says it"
+        )
+    ]
+
+
 def _few_records(rule_text: str, values: Sequence[float], summary: Mapping[str, float]) -> list[Problem]:
-    rule: Rule = parse_rule(rule_text)
-    if rule.kind == "summary":
-        if figure(rule, values, summary) is not None:
-            return []
-        return [
-            Problem(
-                "few_records", None, f"{rule_text}: no such figure; there is {', '.join(summary) or 'none'}"
-            )
-        ]
-    used = len(select(rule, values))
-    text = f"{rule_text} works on {used} of {len(values)} records; fewer than {FEW} make no firm figure"
-    return [Problem("few_records", None, text)] if used < FEW else []
+    rule = parse_rule(rule_text)
+    if rule.kind != "summary":
+        used = len(select(rule, values))
+        text = f"{rule_text} works on {used} of {len(values)} records; fewer than {FEW} make no firm figure"
+        return [Problem("few_records", None, text)] if used < FEW else []
+    if figure(rule, values, summary) is not None:
+        return []
+    text = f"{rule_text}: no such figure; there is {', '.join(summary) or 'none'}"
+    return [Problem("few_records", None, text)]
 
 
 def _mixed_ranks(ranks: Mapping[int | None, int], run: LogRun) -> list[Problem]:
