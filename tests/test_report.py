@@ -322,6 +322,16 @@ def test_endings(args: list[str], status: int, says: str, tmp_path: Path, capsys
         assert json.loads(captured.out) == []
 
 
+def test_many_files_without_a_run_take_one_line(tmp_path: Path, capsys: Capture) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.txt").write_text("nothing\n")
+    (tmp_path / "run.log").write_bytes((LOGS / "runkit" / "cut_off.log").read_bytes())
+    for command in ("parse", "report"):
+        assert main([command, str(tmp_path)]) == 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "no run found in 9 files: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt, ...;" in line
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "9" * 40])
 def test_counts_are_whole_numbers(value: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ending:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 HELP = "show what is in a log: family, run parameters, records, rates, problems"
 EXAMPLE = "python -m runner parse logs/tf_gpu8_amp_bs256.txt --rule mean:skip=5 --json"
+
+SHOWN = 5  # names of files without a run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,13 +50,10 @@ def run(args: argparse.Namespace) -> int:
     found: list[LogRun] = []
     status = 0
     for source in args.logs:
-        before = len(found)
-        for log in walk(Path(source)):
-            runs, unknown = read(log, known)
-            found += runs
-            if unknown is not None:
-                print(f"runkit: {unknown}", file=sys.stderr)
-        if len(found) == before:
+        logs = [(log.name, *read(log, known)) for log in walk(Path(source))]
+        tell_unknown(source, [(name, unknown) for name, _, unknown in logs if unknown is not None])
+        found += [one for _, runs, _ in logs for one in runs]
+        if not any(runs for _, runs, _ in logs):
             status = 1
     if args.json:
         print(json.dumps([document(one) for one in found], indent=1, ensure_ascii=False, allow_nan=False))
@@ -72,6 +71,16 @@ def read(log: Log, known: Known) -> tuple[list[LogRun], str | None]:
     except UnknownLog as error:
         return [], str(error)
     return [replace(one, sha256=log.sha256, problems=(*one.problems, *log.problems)) for one in runs], None
+
+
+def tell_unknown(source: str, unknown: Sequence[tuple[str, str]]) -> None:
+    """Say on standard error which logs of ``source`` held no run: why, for one; their names, for many."""
+    if len(unknown) == 1:
+        print(f"runkit: {unknown[0][1]}", file=sys.stderr)
+    elif unknown:
+        names = ", ".join(name for name, _ in unknown[:SHOWN]) + (", ..." if len(unknown) > SHOWN else "")
+        text = f"no run found in {len(unknown)} files: {names}; name one of them to see why"
+        print(f"runkit: {printable(source)}: {text}", file=sys.stderr)
 
 
 def _lines(run: LogRun) -> Iterator[str]:

@@ -96,7 +96,7 @@ def _gather(sources: Sequence[str], with_layout: bool) -> _Material:
     for source in sources:
         path = Path(source)
         if path.exists() and not (path / "plan.json").exists():
-            material.readings.extend(_logs(path, tell=not with_layout))
+            material.readings.extend(_logs(source, tell=not with_layout))
             continue
         folder = rundir.find(source)
         results, note = _results(folder)
@@ -107,17 +107,21 @@ def _gather(sources: Sequence[str], with_layout: bool) -> _Material:
     return material
 
 
-def _logs(source: Path, tell: bool) -> Iterator[Reading]:
-    from runner.commands.parse import read
+def _logs(source: str, tell: bool) -> Iterator[Reading]:
+    """The logs of a file or folder; with a layout, those without a run are told in a table instead."""
+    from runner.commands.parse import read, tell_unknown
     from runner.io.logs import walk
     from runner.layout_tables import Reading
     from runner.parsers import NOTHING_KNOWN
 
-    for log in walk(source):
-        runs, unknown = read(log, NOTHING_KNOWN)
-        if unknown is not None and tell:
-            print(f"runkit: {unknown}", file=sys.stderr)
+    unknown = []
+    for log in walk(Path(source)):
+        runs, why = read(log, NOTHING_KNOWN)
+        if why is not None:
+            unknown.append((log.name, why))
         yield Reading(log.name, log.sha256, tuple(runs))
+    if tell:
+        tell_unknown(source, unknown)
 
 
 def _results(folder: RunDir) -> tuple[list[Result], str | None]:

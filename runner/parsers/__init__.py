@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from runner.errors import UnknownLog, UsageError
 from runner.model import Line, LogRun, Problem
-from runner.names import hint, shown
+from runner.names import hint, printable, shown
 from runner.parsers._document import document
 from runner.parsers._engine import Family, Found, Row, scan
 from runner.parsers._runs import Known, runs
@@ -101,4 +101,4 @@ def _nothing(log: str, found: Sequence[Found]) -> str:
         nearest = (
             f"nearest is line {line.number}, not a whole line of {near[0].family.name}: {shown(line.text)}"
         )
-    return f"{shown(log)}: no run found; tried {tried}; {nearest}"
+    return f"{printable(log)}: no run found; tried {tried}; {nearest}"

@@ -39,15 +39,17 @@ def _facts(words: str) -> dict[str, str]:
     return {word: f"facts.{word}" for word in words.split()}
 
 
-_START = _kept(
-    "cards hosts batch_size global_batch precision unit model framework framework_version"
-) | _facts("workload started seed mpi train_images test_images parameters")
+_START = {
+    **_kept("cards hosts batch_size global_batch precision unit model framework framework_version"),
+    **_facts("workload started seed mpi train_images test_images parameters"),
+}
 _SUMMARY = {
     **_kept("accuracy"),
+    **_facts("steps epochs images rate_steps ranks parameters_sha256 parameters_agree"),
+    **_facts("target skipped_steps loss_scale"),
     "rate": "summary.rate",
     "time": "time_to_train_s",
     "time_to_target": "time_to_target_s",
-    **_facts("steps images ranks parameters_sha256 parameters_agree target skipped_steps loss_scale"),
 }
 _WORDS = ("workload", "started", "mpi", "parameters_sha256")  # facts that are text; the others are numbers
 
