@@ -160,6 +160,14 @@ def test_options_overrule_the_log() -> None:
     assert run.rate == pytest.approx(run.rates["mean"])
 
 
+def test_global_batch_that_the_log_states_is_no_product() -> None:
+    start = "runkit start cards=4 batch_size=8 global_batch=128"  # gradients of four steps added up
+    step = "runkit step step=1 epoch=0 time=1 loss=1 step_time=1 rate=1"
+    lines = [Line(1, start), Line(2, step)]
+    assert parse(lines, "a.log")[0].global_batch == 128
+    assert parse(lines, "a.log", Known(cards=2))[0].global_batch == 16
+
+
 def test_family_can_be_named() -> None:
     path = PAIRS / "runkit" / "three_runs.log"
     with pytest.raises(UnknownLog):

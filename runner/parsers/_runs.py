@@ -44,16 +44,22 @@ def runs(found: Found, log: str, known: Known) -> list[LogRun]:
     return made
 
 
+class _Settings(NamedTuple):
+    """What was run on what; ``sources`` says per setting where it is known from."""
+
+    cards: int | None
+    hosts: int | None
+    batch_size: int | None
+    global_batch: int | None
+    precision: str | None
+    sources: Mapping[str, str]
+
+
 def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
     said = {key: count(segment.parameters.get(key)) for key in COUNTS}
     named = name_says(log)
-    cards, cards_from = _first(known.cards, said["cards"], count(named.get("cards")))
-    hosts, hosts_from = _first(known.hosts, said["hosts"], None)
-    batch, batch_from = _first(known.batch_size, said["batch_size"], count(named.get("batch_size")))
-    kind, kind_from = _first(known.precision, _precision(segment.parameters), named.get("precision"))
-    sources = {"cards": cards_from, "hosts": hosts_from, "batch_size": batch_from, "precision": kind_from}
-    whole = cards * batch if cards and batch else said["global_batch"]
-    scale = Scale(cards, hosts, count(segment.facts.get("threads")), whole)
+    settings = _settings(segment, said, named, known)
+    scale = Scale(settings.cards, settings.hosts, count(segment.facts.get("threads")), settings.global_batch)
     values = all_cards(segment.records, family.scope, scale)
     summary = _summary(segment, family, scale)
     rule = known.rule or family.rule
@@ -70,12 +76,7 @@ def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
         driver=text("driver"),
         nccl=text("nccl"),
         transport=text("transport"),
-        cards=cards,
-        hosts=hosts,
-        batch_size=batch,
-        global_batch=whole,
-        precision=kind,
-        sources={key: source for key, source in sources.items() if source},
+        **settings._asdict(),
         unit=text("unit", family.unit),
         scope=family.scope,
         records=tuple(segment.records),
@@ -94,6 +95,20 @@ def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
         ),
         facts=dict(segment.facts),
     )
+
+
+def _settings(
+    segment: Segment, said: Mapping[str, int | None], named: Mapping[str, str], known: Known
+) -> _Settings:
+    cards, cards_from = _first(known.cards, said["cards"], count(named.get("cards")))
+    hosts, hosts_from = _first(known.hosts, said["hosts"], None)
+    batch, batch_from = _first(known.batch_size, said["batch_size"], count(named.get("batch_size")))
+    kind, kind_from = _first(known.precision, _precision(segment.parameters), named.get("precision"))
+    sources = {"cards": cards_from, "hosts": hosts_from, "batch_size": batch_from, "precision": kind_from}
+    whole = cards * batch if cards and batch else None
+    if not known.cards and not known.batch_size:
+        whole = said["global_batch"] or whole  # with accumulated gradients it is more than cards x batch
+    return _Settings(cards, hosts, batch, whole, kind, {key: one for key, one in sources.items() if one})
 
 
 def _first(option: _T | None, stated: _T | None, named: _T | None) -> tuple[_T | None, str | None]:
