@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _everywhere(inventory: str, debug: bool | str) -> argparse.ArgumentParser:
-    """Options that may stand before the command or after it, there without a default to keep what came before."""
+    """Options that may stand before the command or after it, there without a default, which would win."""
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("everywhere")
     group.add_argument(

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> bool:
         "lost_after_s": LOST_AFTER_S,
     }
     with tempfile.TemporaryDirectory(prefix="runkit-stage-") as folder:
-        target = Path(folder) / "stage.tar"
+        target = Path(folder) / "stage.pyz"
         archive.stage(
             target,
             work,
@@ -90,7 +90,7 @@ def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> bool:
             {cell.id: cell.hostfile for cell in todo if cell.hostfile is not None},
             run.folder.workload,
         )
-        outcome = _playbook("bench", run, {"bench_agent_archive": str(target)}, signals)
+        outcome = _playbook("bench", run, {"bench_agent_stage": str(target)}, signals)
     if outcome.successful or outcome.status == "canceled":
         return outcome.successful
     busy = next((failure for failure in outcome.failures if failure.status == BUSY), None)
@@ -216,7 +216,10 @@ def judge(run: Run) -> tuple[Result, ...]:
 
 def _judge_cell(run: Run, cell: Cell, events: tuple[Mapping[str, Any], ...]) -> Result:
     folder = run.folder.cell(cell.id)
-    log = parsers.parse_cell(logs.CellLog(folder), cell.log_name, parsers.Known(family=cell.family))
+    text = logs.CellLog(folder)
+    log = parsers.parse_cell(text, cell.log_name, parsers.Known(family=cell.family))
+    if not isinstance(log, Problem):
+        log = replace(log, problems=(*log.problems, *text.problems))
     traces = evidence.Traces(
         events=events,
         ranks=tuple(run.folder.ranks(cell.id)),

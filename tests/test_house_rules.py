@@ -32,7 +32,7 @@ IMPURE = {
     *("random", "secrets", "shutil", "signal", "socket", "ssl", "subprocess", "sys", "tempfile", "threading"),
     *("time", "urllib"),
 }
-SHELL = {"runner.io", "runner.commands", "runner.cli", "runner.__main__", "runner.conduct"}
+SHELL = {"runner.io", "runner.commands", "runner.cli", "runner.__main__", "runner.conduct", "runner.bench"}
 
 
 def modules() -> dict[str, Path]:
@@ -65,7 +65,7 @@ def wrong_arrows(name: str, imported: set[str]) -> set[str]:
     ours = {each for each in imported if is_in(each, {"runner"})} - {"runner"}
     if is_in(name, {"runner.commands"}):
         return {each for each in ours if is_in(each, {"runner.cli"})}
-    if name == "runner.conduct":
+    if name in ("runner.conduct", "runner.bench"):
         return {each for each in ours if is_in(each, {"runner.cli", "runner.commands"})}
     if is_in(name, {"runner.io"}):
         low = {"runner.io", "runner.model", "runner.errors", "runner.names", "runner.records"}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from runner import conduct
 from runner.errors import HostError
-from runner.io import rundir
 
 HELP = "fetch the logs of a run again and verify their checksums"
 EXAMPLE = "python -m runner collect 20261127-235912-ab12"
@@ -20,6 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0 when every file came home with the checksum that its host took."""
+    from runner import conduct
+    from runner.io import rundir
+
     folder = rundir.find(args.run_id)
     opened = conduct.open_run(folder)
     changed = folder.wrong_sums()

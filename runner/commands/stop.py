@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from runner import conduct
-from runner.io import rundir
-
 HELP = "end everything the run left on any host"
 EXAMPLE = "python -m runner stop 20261127-235912-ab12"
 
@@ -19,6 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0 when nothing is left; raises HostError where something survives."""
+    from runner import conduct
+    from runner.io import rundir
+
     ended = conduct.stop(conduct.open_run(rundir.find(args.run_id)))
     print(
         f"{args.run_id}: " + (f"ended on {ended} host(s)" if ended else "nothing was left"), file=sys.stderr

@@ -18,7 +18,6 @@ from typing import Any
 from runner.errors import HostError, UsageError
 from runner.io.files import ROOT, write_bytes
 
-
 CANCEL_LOOK_S = 0.3  # how often a running playbook asks whether it is cancelled
 
 

@@ -7,10 +7,10 @@ that were planned, each only if its checksum is the one that was taken on the ho
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 import tarfile
+import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -29,21 +29,22 @@ def stage(
     hostfiles: Mapping[str, str],
     workloads: Path,
 ) -> None:
-    """Write the archive that ``playbooks/bench.yml`` unpacks on every host.
+    """Write the file that ``playbooks/bench.yml`` brings to every host and runs there.
 
     ``cells`` and ``hostfiles`` by cell id; ``workloads`` is the folder of the workloads' files.
     """
-    with tarfile.open(target, "w") as tar:
+    with zipfile.ZipFile(target, "w") as stage:
+        stage.write(AGENT_FILES / "unpack.py", "__main__.py")
         for name in ("agent.py", "shim.py"):
-            _add(tar, name, (AGENT_FILES / name).read_bytes())
-        _add(tar, "work.json", _json({"schema": "runkit/work", "version": 1, **work}))
+            stage.write(AGENT_FILES / name, name)
+        stage.writestr("work.json", _json({"schema": "runkit/work", "version": 1, **work}))
         for cell, body in cells.items():
-            _add(tar, f"cells/{cell}/cell.json", _json({"schema": "runkit/cell", "version": 1, **body}))
+            stage.writestr(f"cells/{cell}/cell.json", _json({"schema": "runkit/cell", "version": 1, **body}))
         for cell, text in hostfiles.items():
-            _add(tar, f"cells/{cell}/hostfile", text.encode())
+            stage.writestr(f"cells/{cell}/hostfile", text)
         for path in sorted(workloads.rglob("*")):
             if path.is_file():
-                _add(tar, f"workload/{path.relative_to(workloads)}", path.read_bytes())
+                stage.write(path, f"workload/{path.relative_to(workloads)}")
 
 
 def unpack(archive: Path, host: str, run: Path, cells: Collection[str]) -> int:
@@ -136,14 +137,8 @@ def _text(stream: IO[bytes]) -> list[str]:
     return stream.read(64 << 20).decode("utf-8", "replace").splitlines()
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, indent=1).encode()
-
-
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size, member.mode = len(data), 0o644
-    tar.addfile(member, io.BytesIO(data))
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=1)
 
 
 def _remove(folder: Path) -> None:

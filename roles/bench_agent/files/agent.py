@@ -40,9 +40,13 @@ GRACE_S = 5.0  # from SIGTERM to SIGKILL
 RESERVE_BYTES = 256 * 1024  # given back to a full disk, so that the journal can still say so
 LOW_BYTES = 64 * 1024  # a disk with less free than this is full
 SCAN_BYTES = 256 * 1024  # of new log text read per file and look; more than any record needs
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - only folders of our own are made there
 BUSY = 75  # exit status of `start` when another run holds the host (EX_TEMPFAIL)
 INHERITED = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "USER")
-NOT_PACKED = ("agent.py", "agent.log", "beat", "progress.json", "reserve", "shim.py", "work.json", "workload")
+NOT_PACKED = {
+    *("agent.py", "agent.log", "beat", "collect.tar.gz", "progress.json", "reserve", "shim.py", "stage.pyz"),
+    *("unpack.py", "work.json", "workload", "__main__.py"),
+}
 
 
 # --- files ---------------------------------------------------------------------------------
@@ -139,6 +143,19 @@ def _signal_all(pids: Sequence[int], signum: int) -> None:
 def at_once() -> bool:
     """For ``end_processes``: no grace."""
     return True
+
+
+def scratch(run: str) -> List[str]:
+    """Folders for what ranks and launchers leave behind when they are killed: shared memory, sessions."""
+    return [os.path.join(folder, "runkit-" + run) for folder in (SHARED_MEMORY, tempfile.gettempdir())]
+
+
+def clean_up(run: str, hurry: Callable[[], bool]) -> List[int]:
+    """End all processes of a run and remove what they left; returns the survivors."""
+    survivors = end_processes(run, hurry)
+    for folder in [] if survivors else scratch(run):
+        shutil.rmtree(folder, ignore_errors=True)
+    return survivors
 
 
 # --- the lock ------------------------------------------------------------------------------
@@ -278,7 +295,7 @@ class Agent:
         except Verdict as verdict:
             outcome, reason, last = verdict.outcome, verdict.reason, verdict.last
         swept = len(processes_of(self.run))
-        survivors = end_processes(self.run, lambda: self.stops > 1)
+        survivors = clean_up(self.run, lambda: self.stops > 1)
         self.journal.write(
             "cell_ended",
             cell=cell_id,
@@ -294,9 +311,11 @@ class Agent:
 
     def _launch(self, folder: str, cell: Dict[str, Any]) -> "subprocess.Popen[bytes]":
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        env.update(cell["env"], RUNKIT_RUN=self.run, RUNKIT_CELL=cell["id"])
+        temporary = scratch(self.run)[1]
+        env.update(cell["env"], RUNKIT_RUN=self.run, RUNKIT_CELL=cell["id"], TMPDIR=temporary)
         logs = os.path.join(folder, "logs")
         try:
+            os.makedirs(temporary, mode=0o700, exist_ok=True)
             with open(logs + "/launcher.stdout", "wb") as out, open(logs + "/launcher.stderr", "wb") as err:
                 return subprocess.Popen(
                     cell["argv"],
@@ -378,7 +397,7 @@ class Agent:
             signal.signal(signum, signal.SIG_IGN)
         if os.read(agent_alive, 1) == b"q":
             return
-        survivors = end_processes(self.run, at_once)
+        survivors = clean_up(self.run, at_once)
         self.journal.free_reserve()
         self.journal.write("agent_lost", survivors=len(survivors))
         if not survivors:
@@ -461,7 +480,7 @@ def _background(run_dir: str, tell: int) -> None:
         os._exit(0)
     dead = lock_holder(run_dir).get("run")
     if dead:  # its agent and the guard died without a word: what it left is ended first
-        end_processes(dead, at_once)
+        clean_up(dead, at_once)
     agent = Agent(run_dir, lock)
     os.ftruncate(lock, 0)
     os.pwrite(lock, json.dumps({"run": agent.run, "pid": os.getpid()}).encode(), 0)
@@ -524,7 +543,7 @@ def _first_line(argv: Sequence[str]) -> Optional[str]:
 
 
 def follow(run_dir: str) -> int:
-    """Print events until the agent is gone. Stdin says beat (the controller lives), stop, now; EOF ends it."""
+    """Print events until the agent is gone. Stdin says beat (the controller lives), stop, now; EOF ends."""
     position, shown, ended = 0, "", False
     os.set_blocking(0, False)
     while True:
@@ -596,7 +615,7 @@ def stop(run_dir: str) -> int:
         while is_working(run_dir) and time.monotonic() < deadline:
             time.sleep(0.05)
     left = processes_of(run)
-    survivors = end_processes(run, at_once)
+    survivors = clean_up(run, at_once)
     if left or asked:
         print("ended")
     if survivors:
@@ -617,11 +636,13 @@ def signal_agent(run_dir: str, signum: int) -> None:
 def pack(run_dir: str) -> int:
     """Everything the run measured here, and a SHA256SUMS of exactly the bytes that were packed."""
     paths = sorted(_packed(run_dir))
-    room = free_bytes(run_dir) - sum(os.path.getsize(path) for path in paths)
-    folder = run_dir if room > LOW_BYTES else tempfile.gettempdir()
-    handle, archive = tempfile.mkstemp(suffix=".tmp", prefix="collect-", dir=folder)
+    folder = run_dir
+    if free_bytes(run_dir) - sum(os.path.getsize(path) for path in paths) < LOW_BYTES:
+        folder = scratch(os.path.basename(run_dir))[1]
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    archive = os.path.join(folder, "collect.tar.gz")
     sums = []
-    with os.fdopen(handle, "wb") as out, tarfile.open(fileobj=out, mode="w:gz", compresslevel=1) as tar:
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         for path in paths:
             name = os.path.relpath(path, run_dir)
             with open(path, "rb") as stream:

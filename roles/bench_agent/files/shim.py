@@ -19,7 +19,7 @@ from typing import Dict, Optional, Tuple
 RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID")
 LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID")
 WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE", "SLURM_NTASKS")
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked at, never written
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - only a folder of our own is made there
 DEVICES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
@@ -38,11 +38,22 @@ def main() -> None:
         handle = os.open(stem + name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(handle, number)
         os.close(handle)
-    os.environ["RUNKIT_RANK"] = str(rank)
+    _own_shared_memory()
     try:
         os.execvp(command[0], command)
     except OSError as error:
         sys.exit("shim.py: %s: %s" % (command[0], error.strerror))
+
+
+def _own_shared_memory() -> None:
+    """Killed ranks leave their segments behind; in a folder of the run the agent finds and removes them."""
+    folder = os.path.join(SHARED_MEMORY, "runkit-" + os.environ.get("RUNKIT_RUN", ""))
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if os.stat(folder).st_uid == os.geteuid():
+            os.environ.setdefault("OMPI_MCA_btl_vader_backing_directory", folder)
+    except OSError:
+        pass  # without shared memory there is nothing to leave
 
 
 def _record(host: str, rank: int) -> Dict[str, object]:

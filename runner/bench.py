@@ -1,0 +1,105 @@
+"""What ``bench`` does with a matrix: start it, resume it, attach to it, and end with its tables.
+
+Every function returns an exit status, 0 when all cells are measured and 1 when some are not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner import conduct
+from runner.conduct import Run, command
+from runner.errors import BusyError, HostError, Interrupted
+from runner.io import origin
+from runner.io.signals import Signals
+from runner.io.terminal import Display
+from runner.model import Cell, Cluster, Plan, Workload
+
+
+def new(cluster: Cluster, chosen: Sequence[Workload], cells: tuple[Cell, ...], detached: bool) -> int:
+    made = Plan(
+        run=origin.new_id(),
+        created=origin.now(),
+        cluster=cluster,
+        cells=cells,
+        detached=detached,
+        versions=origin.versions(),
+        commit=origin.commit(),
+    )
+    with Signals() as signals:
+        begun = conduct.new(Path("runs"), made, chosen)
+        try:
+            return _go(begun, [cell for cell in cells if cell.state == "planned"], signals)
+        except BusyError:
+            begun.folder.remove()
+            raise
+
+
+def resume(earlier: Run) -> int:
+    with Signals() as signals:
+        conduct.collect(earlier)
+        states = {result.cell: result.state for result in conduct.judge(earlier)}
+        todo = [cell for cell in earlier.plan.cells if states[cell.id] not in ("measured", "refused")]
+        if not todo:
+            return _finish(earlier, signals)
+        return _go(earlier, todo, signals)
+
+
+def attach(earlier: Run) -> int:
+    todo = [cell for cell in earlier.plan.cells if cell.state == "planned"]
+    with Signals() as signals:
+        return _follow(earlier, todo, signals)
+
+
+def _go(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
+    display = Display(sys.stderr)
+    display.say(f"run {begun.plan.run}: {len(todo)} cells on {begun.plan.cluster.name}")
+    display.show("staging ...")
+    started = conduct.stage(begun, todo, signals)
+    display.clear()
+    if not started:
+        conduct.stop(begun)
+        return _home(begun, signals)
+    if begun.plan.detached:
+        display.say(f"it goes on by itself; see it with: {command('bench', '--attach', begun.plan.run)}")
+        return 0
+    return _follow(begun, todo, signals)
+
+
+def _follow(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
+    view = conduct.follow(begun, todo, signals, Display(sys.stderr))
+    again = command("bench", "--attach", begun.plan.run)
+    if view.over is None and signals.count:
+        raise Interrupted(signals.last, f"{signals.name}: the run goes on; see it with: {again}")
+    if view.over is None:
+        raise HostError(
+            f"{begun.plan.run}: its agent on {begun.launch_host.name} cannot be followed; try: {again}"
+        )
+    return _home(begun, signals)
+
+
+def _home(begun: Run, signals: Signals) -> int:
+    if signals.count > 1:
+        text = f"{signals.name} twice: ended at once; what was measured comes home with: "
+        raise Interrupted(signals.last, text + command("collect", begun.plan.run))
+    conduct.collect(begun)
+    return _finish(begun, signals)
+
+
+def _finish(done: Run, signals: Signals) -> int:
+    results = conduct.judge(done)
+    print(conduct.tabulate(done, results), end="")
+    measured = sum(1 for result in results if result.state == "measured")
+    for result in results:
+        if result.state not in ("measured", "planned"):
+            print(f"{result.cell}: {result.state}: {result.reason}", file=sys.stderr)
+    if measured == len(results):
+        return 0
+    again = command("bench", "--resume", done.plan.run)
+    said = f"{measured} of {len(results)} cells measured; the rest with: {again}"
+    if signals.count:
+        raise Interrupted(signals.last, f"{signals.name}: stopped; {said}")
+    print(f"runkit: {said}", file=sys.stderr)
+    return 1

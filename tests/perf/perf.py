@@ -1,0 +1,185 @@
+"""What runkit costs, as ratios and differences measured side by side in one run (``make perf``).
+
+usage: python tests/perf/perf.py [--seconds S] [--pairs N] [--only bench,help,watcher]
+
+Not a test: it always exits 0 and shows the limit that each figure is meant to keep. This machine's noise is shown
+with it, as the spread of what was repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from tabulate import tabulate
+
+ROOT = Path(__file__).resolve().parents[2]
+CARDS = (1, 8, 32)
+
+
+class Figure(NamedTuple):
+    """A row of the report."""
+
+    what: str
+    measured: str
+    limit: str
+    kept: bool
+
+
+def main() -> None:
+    """Measure what is asked for and print it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=20, help="length of a cell")
+    parser.add_argument("--pairs", type=int, default=5, help="how often a paired figure is repeated")
+    parser.add_argument("--only", default="help,bench,watcher")
+    args = parser.parse_args()
+    parts: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
+        "help": quick_commands,
+        "bench": fixed_cost,
+        "watcher": watcher,
+    }
+    rows: list[Figure] = []
+    for name in args.only.split(","):
+        rows += parts[name](args)
+    cells = [(row.what, row.measured, row.limit, "yes" if row.kept else "NO") for row in rows]
+    print(
+        tabulate(
+            cells, headers=("figure", "measured", "limit", "kept"), tablefmt="pipe", disable_numparse=True
+        )
+    )
+
+
+def quick_commands(args: argparse.Namespace) -> list[Figure]:
+    """``--help`` and ``list`` against ``python -c pass``, taken in turns."""
+    commands = {
+        "pass": [sys.executable, "-c", "pass"],
+        "--help": [sys.executable, "-m", "runner", "--help"],
+        "list": [sys.executable, "-m", "runner", "list"],
+    }
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(2 * args.pairs):
+        for name, argv in commands.items():
+            times[name].append(_wall(argv, ROOT))
+    made = []
+    for name in ("--help", "list"):
+        more = [one - base for one, base in zip(times[name], times["pass"], strict=True)]
+        text = f"{median(more):.3f} s more ({min(more):.3f} to {max(more):.3f}, n={len(more)})"
+        made.append(Figure(f"`{name}` against `python -c pass`", text, "0.3 s more", median(more) <= 0.3))
+    return made
+
+
+def fixed_cost(args: argparse.Namespace) -> list[Figure]:
+    """``bench`` for three cells against the same three mpirun lines in a bare shell."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        workload = _workload(folder, args.seconds)
+        bare = {cards: _bare(workload, cards, folder)[0] for cards in CARDS}
+        argv = _bench(workload, ",".join(map(str, CARDS)))
+        wall = _wall(argv, folder)
+        cells = _cell_seconds(folder)
+    more = [cells[cards] - bare[cards] for cards in CARDS]
+    fixed = wall - sum(cells.values())
+    each = ", ".join(f"{cards}: {extra:+.2f}" for cards, extra in zip(CARDS, more, strict=True))
+    total = f"{wall:.1f} s against {sum(bare.values()):.1f} s"
+    return [
+        Figure(
+            f"`bench`, {len(CARDS)} cells of {args.seconds:g} s: fixed cost",
+            f"{fixed:.2f} s ({total})",
+            "8 s",
+            fixed <= 8,
+        ),
+        Figure("the same: more per cell", f"{median(more):.2f} s ({each})", "0.3 s", median(more) <= 0.3),
+    ]
+
+
+def watcher(args: argparse.Namespace) -> list[Figure]:
+    """The training's own rate under the agent, its follower and its display, against a bare mpirun line."""
+    made = []
+    for cards in (1, 8):
+        ratios = []
+        for _ in range(args.pairs):
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                workload = _workload(folder, args.seconds / 2)
+                bare = _bare(workload, cards, folder)[1]
+                _wall(_bench(workload, str(cards)), folder)
+                (result,) = json.loads(next(folder.glob("runs/*/results.json")).read_text())["results"]
+                ratios.append(result["rate"] / bare)
+        cost = 1 - median(ratios)
+        text = f"{100 * cost:+.2f} % ({', '.join(f'{100 * (1 - one):+.2f}' for one in sorted(ratios))})"
+        made.append(
+            Figure(f"watching: rate lost, {cards} card(s), {args.pairs} pairs", text, "1 %", cost <= 0.01)
+        )
+    return made
+
+
+def _workload(folder: Path, seconds: float) -> Path:
+    """The embedded workload with cells of another length."""
+    text = (ROOT / "workloads" / "digits.yml").read_text()
+    changed, count = re.subn(r'(--seconds, *)"20"', rf'\g<1>"{seconds:g}"', text)
+    assert count == 1, "workloads/digits.yml has changed: mend this pattern"
+    path = folder / "digits.yml"
+    path.write_text(changed)
+    (folder / "digits").symlink_to(ROOT / "workloads" / "digits")
+    return path
+
+
+def _bench(workload: Path, cards: str) -> list[str]:
+    return [sys.executable, "-m", "runner", "bench", "-w", str(workload), "--cards", cards]
+
+
+def _bare(workload: Path, cards: int, folder: Path) -> tuple[float, float]:
+    """Wall seconds and rate of a cell's mpirun line, typed by hand: no agent, no shim."""
+    argv = [*_bench(workload, str(cards)), "--dry-run"]
+    shown = subprocess.run(argv, cwd=folder, env=_env(), capture_output=True, text=True, check=True).stdout
+    line = next(line for line in shown.splitlines() if "mpirun" in line and not line.startswith("#"))
+    line = re.sub(r"\S+ -I -S shim\.py \S+ -- ", "", line)
+    line = line.replace("workload/digits/", f"{ROOT}/workloads/digits/")
+    began = time.monotonic()
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=_env(), capture_output=True, text=True, check=True
+    )
+    wall = time.monotonic() - began
+    rate = re.search(r"^runkit summary .*? rate=(\S+)", done.stdout, re.M)
+    assert rate, done.stdout + done.stderr
+    return wall, float(rate[1])
+
+
+def _cell_seconds(folder: Path) -> dict[int, float]:
+    """Cards to the seconds from a cell's start to the next step of the agent, proofs and clean-up included."""
+    (journal,) = folder.glob("runs/*/journal.jsonl")
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    seconds = {}
+    for event, following in pairwise(events):
+        if event["event"] == "cell_started":
+            began = event["t"]
+        if event["event"] == "cell_ended":
+            cards = int(event["cell"].split(".")[2].removeprefix("c"))
+            seconds[cards] = following["t"] - began
+    return seconds
+
+
+def _wall(argv: Sequence[str], folder: Path) -> float:
+    began = time.monotonic()
+    subprocess.run(
+        argv, cwd=folder, env=_env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
+    )
+    return time.monotonic() - began
+
+
+def _env() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+main()
