@@ -1,7 +1,8 @@
 """The training of workloads/digits/train.py once more, from its description alone: one process, float64.
 
-Direct convolutions, one output place at a time; ReLU before the pooling; each parameter its own array. What it shares
-with train.py is the definition of the training: data file, split, sample order, initial weights, optimizer.
+Direct convolutions, one output place at a time; ReLU before the pooling; each parameter its own array. It
+imports nothing of train.py; they share the definition: data file, split, sample order, initial weights,
+optimizer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ DATA = Path(__file__).resolve().parent.parent / "workloads" / "digits" / "digits
 def split() -> tuple[list[int], list[int]]:
     """Which images of the file are for training, which for the test: of each digit the 5th, 10th, ..."""
     seen = dict.fromkeys(range(10), 0)
-    train, test = [], []
+    train: list[int] = []
+    test: list[int] = []
     for index, label in enumerate(np.load(DATA)["labels"].tolist()):
         seen[label] += 1
         (test if seen[label] % 5 == 0 else train).append(index)
@@ -93,7 +95,8 @@ class Network:
         d1 = np.where(first > 0, to_first, 0)
         _, to_k1 = convolve_back(images, self.parameters[0], d1)
         gradients = [
-            to_k1, d1.sum((0, 1, 2)), to_k2, d2.sum((0, 1, 2)), pooled.T @ d3, d3.sum(0), third.T @ d4, d4.sum(0),
+            to_k1, d1.sum((0, 1, 2)), to_k2, d2.sum((0, 1, 2)),
+            pooled.T @ d3, d3.sum(0), third.T @ d4, d4.sum(0),
         ]  # fmt: skip
         for index, gradient in enumerate(gradients):
             self.velocities[index] = 0.9 * self.velocities[index] + gradient
