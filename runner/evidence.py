@@ -80,7 +80,8 @@ def _state(cell: Cell, traces: Traces) -> tuple[str, str | None]:
     if started is None:
         return "planned", "not started"
     if ended is None:
-        lost = any(event["event"] == "agent_lost" for event in traces.events)
+        since = traces.events[traces.events.index(started) :]
+        lost = any(event["event"] == "agent_lost" for event in since)
         return ("lost", "the agent was lost while it ran") if lost else ("running", "not ended yet")
     if ended["outcome"] != "exited":
         return str(ended["outcome"]), _why(ended, _errors(traces.last_words))

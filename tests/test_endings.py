@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,13 @@ from kit import Kit, processes, traces, wait_for
 
 def gone(kit: Kit) -> None:
     wait_for(lambda: not kit.alive(), "all processes of the run to be gone", 8)
+    left = [
+        folder
+        for folder in ("/dev/shm", "/tmp")
+        for run in kit.runs()
+        if Path(folder, f"runkit-{run}").exists()
+    ]
+    assert left == [], "shared memory or temporary files of the run are left"
 
 
 def test_measured(kit: Kit) -> None:
@@ -289,11 +297,17 @@ def test_agent_and_its_guard_killed(kit: Kit) -> None:
     wait_for(lambda: not any(traces(pid) for pid in agents), "the agents to be gone")
     orphans = kit.ranks()
     assert orphans
+    (first,) = kit.runs()
     kit.train("--steps", "20")
     second = kit.bench("--cards", "2")
     assert second.returncode == 0, second.stderr
     assert not set(orphans) & set(processes())
     gone(kit)
+    with (kit.root / first / "journal.jsonl").open("a") as journal:
+        journal.write('{"t": 1, "event": "cell_en')  # as the host lost its power
+    assert kit.runner("collect", first).returncode == 0
+    (result,) = json.loads((kit.folder / "runs" / first / "results.json").read_text())["results"]
+    assert (result["state"], result["reason"]) == ("lost", "the agent was lost while it ran")
 
 
 def test_second_run_is_refused_while_the_first_lives(kit: Kit) -> None:

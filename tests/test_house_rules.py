@@ -199,3 +199,11 @@ def test_every_command_is_explained() -> None:
 def test_linter(argv: list[str]) -> None:
     done = subprocess.run([BIN / argv[0], *argv[1:]], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["agent.py", "shim.py", "unpack.py"])
+def test_what_runs_on_hosts_is_python_3_8_and_standard_library(name: str) -> None:
+    path = ROOT / "roles" / "bench_agent" / "files" / name
+    ast.parse(path.read_text(), feature_version=(3, 8))
+    foreign = {each.split(".")[0] for each in imports(path)} - set(sys.stdlib_module_names)
+    assert foreign == set()

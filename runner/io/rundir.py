@@ -73,8 +73,8 @@ class RunDir:
     def journal(self) -> list[dict[str, Any]]:
         """The agent's events in order; none where nothing was collected yet."""
         try:
-            lines = (self.path / "journal.jsonl").read_text("utf-8").splitlines()
-            events = [json.loads(line) for line in lines]
+            whole = (self.path / "journal.jsonl").read_text("utf-8").rpartition("\n")[0]
+            events = [json.loads(line) for line in whole.splitlines()]
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:

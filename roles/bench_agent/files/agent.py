@@ -90,6 +90,15 @@ class Journal:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.reserve)
 
+    def mend(self) -> List[Dict[str, Any]]:
+        """The events so far; a line that was cut short when the host lost power is taken off."""
+        with open(self.path, "ab+") as stream:
+            stream.seek(0)
+            whole, _, torn = stream.read().rpartition(b"\n")
+            if torn:
+                stream.truncate(len(whole) + 1 if whole else 0)
+        return [json.loads(line) for line in whole.splitlines()]
+
     def _append(self, line: bytes) -> None:
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
@@ -244,6 +253,7 @@ class Agent:
         self.work = read_json(run_dir, "work.json")
         self.run = self.work["run"]
         self.journal = Journal(run_dir)
+        self.journal.mend()
         self.stops = 0
         self.guard: Optional[int] = None
         self.guard_pipe: Optional[int] = None
@@ -633,8 +643,19 @@ def signal_agent(run_dir: str, signum: int) -> None:
 # --- pack ----------------------------------------------------------------------------------
 
 
+def settle(run_dir: str) -> None:
+    """Where agent and guard died together (a host that lost power), the journal says so from now on."""
+    journal = Journal(run_dir)
+    if not os.path.exists(journal.path) or is_working(run_dir):
+        return
+    events = journal.mend()
+    if events and events[-1]["event"] not in ("agent_ended", "agent_lost"):
+        journal.write("agent_lost", survivors=len(processes_of(os.path.basename(run_dir))))
+
+
 def pack(run_dir: str) -> int:
     """Everything the run measured here, and a SHA256SUMS of exactly the bytes that were packed."""
+    settle(run_dir)
     paths = sorted(_packed(run_dir))
     folder = run_dir
     if free_bytes(run_dir) - sum(os.path.getsize(path) for path in paths) < LOW_BYTES:
