@@ -49,6 +49,12 @@ class Run:
         """The host whose agent starts the cells."""
         return self.plan.cluster.hosts[0]
 
+    @property
+    def agent_root(self) -> str:
+        """Where the hosts keep their runs; on this machine "~" is $HOME, which Ansible's "~" need not be."""
+        root = self.plan.cluster.agent_root
+        return str(Path(root).expanduser()) if self.launch_host.connection == "local" else root
+
 
 def new(runs: Path, made: Plan, workloads: Sequence[Workload]) -> Run:
     """Write the plan and the workloads' files as they are now: a later ``--resume`` stages the same bytes."""
@@ -106,7 +112,7 @@ def _playbook(name: str, run: Run, variables: Mapping[str, str], signals: Signal
     return ansible.playbook(
         name,
         run.inventory,
-        {"bench_agent_run": run.plan.run, **variables},
+        {"bench_agent_root": run.agent_root, "bench_agent_run": run.plan.run, **variables},
         log=run.folder.log(name) if run.folder.path.exists() else None,
         cancelled=(lambda: signals.count > 0) if signals else (lambda: False),
     )
@@ -169,7 +175,7 @@ def _agent(run: Run, word: str) -> list[str]:
         raise UsageError(
             f"{run.launch_host.name}: following a run over SSH is not possible yet; use a local cluster"
         )
-    folder = Path(run.plan.cluster.agent_root).expanduser() / run.plan.run
+    folder = Path(run.agent_root) / run.plan.run
     return [sys.executable, str(folder / "agent.py"), word, str(folder)]
 
 

@@ -66,18 +66,18 @@ class Kit:
     def environment(self, **extra: str) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(ROOT), **extra}
 
-    def runner(self, *words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    def runner(self, *words: str, timeout: float = 90, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(*words),
             cwd=self.folder,
-            env=self.environment(),
+            env=self.environment(**env),
             capture_output=True,
             text=True,
             timeout=timeout,
         )
 
-    def bench(self, *words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
-        return self.runner("bench", "-w", str(self.workload), *words, timeout=timeout)
+    def bench(self, *words: str, timeout: float = 90, **env: str) -> subprocess.CompletedProcess[str]:
+        return self.runner("bench", "-w", str(self.workload), *words, timeout=timeout, **env)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """``bench`` in the background, in a process group of its own."""

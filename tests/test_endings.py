@@ -38,6 +38,14 @@ def test_measured(kit: Kit) -> None:
     gone(kit)
 
 
+def test_home_is_where_the_environment_says(kit: Kit) -> None:
+    kit.vary_cluster(bench_agent_root="~/agent of mine")
+    home = kit.folder / "another home"
+    done = kit.bench("--cards", "1", HOME=str(home))
+    assert done.returncode == 0, done.stderr
+    assert list(home.glob("agent of mine/*/journal.jsonl"))
+
+
 @pytest.mark.parametrize(
     ("fault", "state", "reason"),
     [
