@@ -32,9 +32,7 @@ def pack(folder: Path, *members: tuple[str, bytes | None], sums: bool = True) ->
 
 def test_takes_what_a_run_writes(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    good = pack(
-        tmp_path, ("journal.jsonl", b"{}\n"), ("facts.json", b"{}"), ("host.json", b"{}"), (LOG, b"x\n")
-    )
+    good = pack(tmp_path, ("journal.jsonl", b"{}\n"), ("facts.json", b"{}"), (LOG, b"x\n"))
     assert unpack(good, "lab1", run, [CELL]) == 3
     found = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
     assert found == [LOG, "facts/lab1.json", "journal.jsonl"]

@@ -44,8 +44,8 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108 - only folders of our own are made ther
 BUSY = 75  # exit status of `start` when another run holds the host (EX_TEMPFAIL)
 INHERITED = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "USER")
 NOT_PACKED = {
-    *("agent.py", "agent.log", "beat", "collect.tar.gz", "progress.json", "reserve", "shim.py", "stage.pyz"),
-    *("unpack.py", "work.json", "workload", "__main__.py"),
+    *("agent.py", "agent.log", "beat", "collect.tar.gz", "host", "progress.json", "reserve", "shim.py"),
+    *("stage.pyz", "unpack.py", "work.json", "workload", "__main__.py"),
 }
 
 
@@ -451,7 +451,8 @@ def free_bytes(path: str) -> int:
 
 def start(run_dir: str, host: str) -> int:
     work = read_json(run_dir, "work.json")
-    write_json({"schema": "runkit/host", "version": 1, "host": host}, run_dir, "host.json")
+    with open(os.path.join(run_dir, "host"), "w", encoding="utf-8") as stream:
+        stream.write(host + "\n")
     write_json(facts(host, work), run_dir, "facts.json")
     if host != work["launch_host"]:
         return 0
