@@ -57,12 +57,14 @@ train: Any = load_train()
 
 
 def mpirun(*groups: tuple[int, list[str]]) -> Done:
-    """Start ``count`` ranks of each ``(count, argv)``; mpirun itself ends what takes too long."""
+    """Start ``count`` ranks of each ``(count, argv)``; mpirun ends what takes too long, or is ended."""
     argv = [str(MPIRUN), "--timeout", "90", "--bind-to", "none"]
     argv += ["--mca", "btl", "self,sm", "--mca", "mpi_yield_when_idle", "1"]
     for count, command in groups:
         argv += ["-np", str(count), "--host", "localhost:32", sys.executable, *command, ":"]
-    return subprocess.run(argv[:-1], env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv[:-1], env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert "limit for job execution" not in done.stderr, done.stdout + done.stderr
+    return done
 
 
 @cache
@@ -270,11 +272,17 @@ def test_equal_parameters_have_the_checksum_of_equal_trainings() -> None:
 
 
 def test_a_rank_that_fails_ends_all(tmp_path: Path) -> None:
-    shutil.copy(TRAIN, tmp_path)  # without the data
-    options = ["--seconds", "60"]
+    """One of two ranks meets a label 10 on its way; the other waits for it in an all-reduce."""
+    with np.load(train.DATA, allow_pickle=False) as file:
+        images, labels = file["images"], file["labels"]
+    labels[reference.split()[0][7]] = 10
+    np.savez(tmp_path / "digits.npz", images=images, labels=labels)
+    shutil.copy(TRAIN, tmp_path)
+    options = ["--seconds", "60", "--batch-size", "8"]
     done = mpirun((1, [str(TRAIN), *options]), (1, [str(tmp_path / "train.py"), *options]))
-    assert done.returncode not in (0, 110)  # 110: mpirun's own time limit
-    assert "digits.npz" in done.stderr
+    assert done.returncode != 0
+    assert "IndexError" in done.stderr
+    assert "summary" not in done.stdout
 
 
 # --- log -----------------------------------------------------------------------------------
@@ -317,10 +325,10 @@ def test_rates_are_images_over_time() -> None:
     assert (column(log, "step", "compute") + column(log, "step", "allreduce") <= step_time).all()
     assert column(log, "step", "done") == pytest.approx(np.arange(1, STEPS + 1) / STEPS, abs=1e-4)
     (summary,) = of(log, "summary")
-    assert step_time.sum() == pytest.approx(float(summary["time"]), rel=0.02, abs=2e-3)
+    assert step_time.sum() == pytest.approx(float(summary["time"]), abs=2e-6)
     assert int(summary["rate_steps"]) == STEPS - 10
     images = (STEPS - 10) * GLOBAL_BATCH
-    assert images / float(summary["rate"]) == pytest.approx(step_time[10:].sum(), rel=0.02, abs=2e-3)
+    assert images / float(summary["rate"]) == pytest.approx(step_time[10:].sum(), rel=1e-5)
 
 
 def test_lines_come_some_times_a_second() -> None:
@@ -345,10 +353,22 @@ def test_time_to_target_is_the_first_evaluation_that_has_it() -> None:
     assert summary["accuracy"] == evaluations[-1]["accuracy"]
     assert summary["target"] == "0.97"
     assert summary["time_to_target"] == summary["time"]
-    assert float(summary["time"]) == pytest.approx(float(evaluations[-1]["time"]), abs=0.1)
+    assert summary["time"] == evaluations[-1]["time"]
     for each in evaluations:  # at the first step at or beyond the end of the epoch
         assert int(each["step"]) == -(-int(each["epoch"]) * 1442 // 64)
     assert "done" not in of(log, "step")[0]
+
+
+def test_evaluations_take_time_but_no_step_time() -> None:
+    log = run(2, "--target", "0.97", "--batch-size", "32", "--precision", "fp16", "--log-every", "1")
+    ends = dict(zip(column(log, "eval", "step"), column(log, "eval", "time"), strict=True))
+    times, step_times = column(log, "step", "time"), column(log, "step", "step_time")
+    for index, step in enumerate(column(log, "step", "step")[:-1]):
+        apart, step_time = times[index + 1] - times[index], step_times[index + 1]
+        if step in ends:  # the next line comes an evaluation later, which is over when its line is printed
+            assert 1e-4 < apart - step_time <= ends[step] - times[index] + 2e-6
+        else:
+            assert step_time == pytest.approx(apart, abs=2e-6)
 
 
 def test_a_target_out_of_reach_fails() -> None:

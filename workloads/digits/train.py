@@ -394,30 +394,36 @@ def log(event: str, **words: object) -> None:
 
 
 class Meter:
-    """Where the time of a rank goes, in seconds. Evaluations count in ``time`` only, not in ``trained``."""
+    """Where the time of a rank goes, in seconds since the training began.
+
+    ``now`` stands at the end of the last step or evaluation, ``trained`` is that without the evaluations.
+    """
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
-        self.evaluated = self.compute = self.allreduce = 0.0
+        self.now = self.trained = self.compute = self.allreduce = 0.0
         self.line_step, self.line_s = 0, 0.0  # at the last line
 
-    def time(self) -> float:
-        return time.perf_counter() - self.start
+    def step(self, begun: float, computed: float, added: float) -> None:
+        """A step ends; its all-reduce went on from ``computed`` to ``added``, by ``time.perf_counter``."""
+        ended = time.perf_counter()
+        self.trained += ended - self.start - self.now
+        self.now = ended - self.start
+        self.compute += ended - added + computed - begun
+        self.allreduce += added - computed
 
-    def trained(self) -> float:
-        return self.time() - self.evaluated
+    def evaluation(self, begun: float) -> None:
+        ended = time.perf_counter()
+        self.trained += begun - self.start - self.now
+        self.now = ended - self.start
 
     def lap(self, step: int, images: int) -> dict[str, float]:
         """Means since the last lap: seconds per step, ``images`` of a step per second."""
-        now, steps = self.trained(), step - self.line_step
-        step_time, compute, allreduce = (
-            (now - self.line_s) / steps,
-            self.compute / steps,
-            self.allreduce / steps,
-        )
-        self.line_step, self.line_s, self.compute, self.allreduce = step, now, 0.0, 0.0
-        rate = images / step_time
-        return {"step_time": step_time, "rate": rate, "compute": compute, "allreduce": allreduce}
+        steps, seconds = step - self.line_step, self.trained - self.line_s
+        compute, allreduce = self.compute / steps, self.allreduce / steps
+        self.line_step, self.line_s, self.compute, self.allreduce = step, self.trained, 0.0, 0.0
+        rate = images * steps / seconds
+        return {"step_time": seconds / steps, "rate": rate, "compute": compute, "allreduce": allreduce}
 
 
 # --- training ------------------------------------------------------------------------------
@@ -514,7 +520,7 @@ class Training:
                 self.evaluate()
                 enough = self.options.max_epochs or MAX_EPOCHS
                 self.over = self.accuracy >= self.options.target or self.epoch() >= enough
-        end, trained = self.meter.time(), self.meter.trained()
+        end, trained = self.meter.now, self.meter.trained
         if self.options.target is None:
             self.evaluate()
         return self.sum_up(end, trained)
@@ -536,15 +542,14 @@ class Training:
         if total is not None:
             self.optimizer.step(self.parameters, total)
         self.step += 1
-        self.meter.allreduce += added - computed
-        self.meter.compute += computed - begun + time.perf_counter() - added
+        self.meter.step(begun, computed, added)
         if self.step == self.options.warmup_steps:
-            self.warm = (self.step, self.meter.trained())
+            self.warm = (self.step, self.meter.trained)
         return loss
 
     def note(self, loss: float) -> None:
         """Log a step. Its mean loss, and what rank 0 decides by its clock, go round in one small sum."""
-        now, done, lap = self.meter.time(), self.done(), self.meter.lap(self.step, self.images)
+        now, done, lap = self.meter.now, self.done(), self.meter.lap(self.step, self.images)
         more = self.options.log_every is None and lap["step_time"] * self.every < LINE_S
         words = np.array([loss / self.images, 0, 0])
         if self.ranks.rank == 0:
@@ -559,7 +564,7 @@ class Training:
         if self.options.steps is not None:
             return self.step / self.options.steps
         if self.options.seconds is not None:
-            return min(self.meter.trained() / self.options.seconds, 1.0)
+            return min(self.meter.trained / self.options.seconds, 1.0)
         return None
 
     def evaluate(self) -> None:
@@ -568,9 +573,8 @@ class Training:
         right = np.array([float(correct(self.parameters, self.test))])
         self.ranks.add(right)
         self.accuracy = float(right[0]) / self.tests
-        self.meter.evaluated += time.perf_counter() - begun
-        now = self.meter.time()
-        log("eval", step=self.step, epoch=self.epoch(), time=now, accuracy=self.accuracy)
+        self.meter.evaluation(begun)
+        log("eval", step=self.step, epoch=self.epoch(), time=self.meter.now, accuracy=self.accuracy)
 
     def sum_up(self, end: float, trained: float) -> int:
         digests = self.ranks.comm.allgather(hashlib.sha256(self.parameters.tobytes()).hexdigest())
