@@ -16,7 +16,7 @@ bench: $(VENV)/runtime ## train on 1, 8 and 32 cards of this machine and print t
 	@$(BIN)/python -m runner bench
 
 test: $(VENV)/dev ## the test suite
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 3 $(ARGS)
 
 lint: $(VENV)/dev ## style, types and Ansible rules alone; the test suite runs them too
 	@$(BIN)/python -m pytest -q tests/test_house_rules.py $(ARGS)

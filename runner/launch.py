@@ -1,6 +1,6 @@
 """Launchers: how the ranks of a cell are started. Pure: placement and command in, argv and environment out.
 
-The agent starts the argv on the launch host, with the run's folder as working directory; so ``shim.py``
+The agent starts the argv on the launch host, with the run's folder as working directory; so ``shim.sh``
 and the workload's files are named relative to it.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from runner.model import Cluster, Placement
 
-SHIM = "shim.py"  # wraps each rank: records who it is, then becomes the command
+SHIM = ("sh", "shim.sh")  # wraps each rank: records who it is, then becomes the command
 
 # Where ranks share cores, threads within a rank only get in the way of the other ranks.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -67,12 +67,12 @@ def mpirun(start: Start, cluster: Cluster) -> Launch:
         *(("-x", name) for name in exported),
     ]
     words = [word for option in options for word in option]
-    return Launch((cluster.mpirun, *words, *_shimmed(start, cluster)), {**env, **AS_ROOT})
+    return Launch((cluster.mpirun, *words, *_shimmed(start)), {**env, **AS_ROOT})
 
 
 def local(start: Start, cluster: Cluster) -> Launch:
     """One process on the launch host, without MPI; a framework's own launcher may start more from there."""
-    return Launch(_shimmed(start, cluster), _env(cluster))
+    return Launch(_shimmed(start), _env(cluster))
 
 
 LAUNCHERS: Mapping[str, Launcher] = {
@@ -81,8 +81,8 @@ LAUNCHERS: Mapping[str, Launcher] = {
 }
 
 
-def _shimmed(start: Start, cluster: Cluster) -> tuple[str, ...]:
-    return (cluster.python, "-I", "-S", SHIM, start.cell, "--", *start.command)
+def _shimmed(start: Start) -> tuple[str, ...]:
+    return (*SHIM, start.cell, *start.command)
 
 
 def _env(cluster: Cluster) -> dict[str, str]:

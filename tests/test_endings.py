@@ -272,7 +272,7 @@ def test_agent_killed_then_resumed(kit: Kit) -> None:
     gone(kit)
     assert kit.states() == {"c01": "measured", "c02": "lost", "c04": "planned"}
     first = (
-        kit.run() / "cells" / "trainer.throughput.c01.fp32.bs32.r1" / "logs" / "localhost" / "rank-0000.json"
+        kit.run() / "cells" / "trainer.throughput.c01.fp32.bs32.r1" / "logs" / "localhost" / "rank-0000.txt"
     ).read_bytes()
     resumed = kit.runner("bench", "--resume", kit.runs()[0])
     assert resumed.returncode == 0, resumed.stderr
@@ -280,7 +280,7 @@ def test_agent_killed_then_resumed(kit: Kit) -> None:
     started = [event["cell"].split(".")[2] for event in kit.events() if event["event"] == "cell_started"]  # type: ignore[attr-defined]
     assert started == ["c01", "c02", "c02", "c04"]
     again = (
-        kit.run() / "cells" / "trainer.throughput.c01.fp32.bs32.r1" / "logs" / "localhost" / "rank-0000.json"
+        kit.run() / "cells" / "trainer.throughput.c01.fp32.bs32.r1" / "logs" / "localhost" / "rank-0000.txt"
     ).read_bytes()
     assert again == first
     assert list((kit.run() / "cells").glob("*c02*/earlier-1/localhost/rank-0000.stdout"))

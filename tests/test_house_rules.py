@@ -201,7 +201,7 @@ def test_linter(argv: list[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["agent.py", "shim.py", "unpack.py"])
+@pytest.mark.parametrize("name", ["agent.py", "unpack.py"])
 def test_what_runs_on_hosts_is_python_3_8_and_standard_library(name: str) -> None:
     path = ROOT / "roles" / "bench_agent" / "files" / name
     ast.parse(path.read_text(), feature_version=(3, 8))

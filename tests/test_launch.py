@@ -16,14 +16,7 @@ from runner.launch import LAUNCHERS, Launch, Start
 from runner.model import Cell, Cluster, Deadlines, Host, Placement
 
 CELL = "work.throughput.c08.fp32.bs1.r1"
-SHIM = """
-import os, sys
-assert sys.flags.isolated and sys.flags.no_site
-cell, separator, *command = sys.argv[1:]
-assert separator == "--", sys.argv
-os.environ["SHIM_SAW"] = cell
-os.execvp(command[0], command)
-"""
+SHIM = 'export SHIM_SAW="$1"; shift; exec "$@"\n'
 WORK = """
 import json, os, sys
 from mpi4py import MPI
@@ -45,7 +38,7 @@ def local() -> Cluster:
 
 def start(launch: Launch, run_dir: Path) -> subprocess.CompletedProcess[str]:
     """As the agent does: in the run's folder, with little more than the launch's own environment."""
-    (run_dir / "shim.py").write_text(SHIM)
+    (run_dir / "shim.sh").write_text(SHIM)
     env = {"HOME": os.environ["HOME"], "PATH": os.environ["PATH"], "RUNKIT_RUN": "r1", **launch.env}
     return subprocess.run(
         launch.argv, cwd=run_dir, env=env, capture_output=True, text=True, timeout=60, check=False
@@ -136,7 +129,7 @@ def test_dry_run_can_be_typed_as_it_stands(local: Cluster, tmp_path: Path) -> No
     command = (local.python, "-c", ALONE, "it's $HOME; echo", "*")
     launch = LAUNCHERS["local"].start(Start(CELL, (Placement("localhost", 8),), command), local)
     text = dry_run([cell(launch, local), cell(None, local)], local, str(tmp_path))
-    (tmp_path / "shim.py").write_text(SHIM)
+    (tmp_path / "shim.sh").write_text(SHIM)
     subprocess.run(["/bin/sh", "-e"], input=text, text=True, check=True, env={"PATH": os.environ["PATH"]})
     assert json.loads((tmp_path / "said.json").read_text()) == ["it's $HOME; echo", "*", CELL]
     assert f"# {CELL}: refused: 12 cards are not whole hosts" in text

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
+import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 from kit import ROOT
 
-SHIM = ROOT / "roles" / "bench_agent" / "files" / "shim.py"
-spec = importlib.util.spec_from_file_location("shim", SHIM)
-assert spec is not None
-assert spec.loader is not None
-shim = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(shim)
+from runner.io.rundir import RunDir
+
+SHIM = ROOT / "roles" / "bench_agent" / "files" / "shim.sh"
+RANK = {"OMPI_COMM_WORLD_RANK": "13", "OMPI_COMM_WORLD_LOCAL_RANK": "5", "OMPI_COMM_WORLD_SIZE": "16"}
 
 
-@given(st.none() | st.integers() | st.text())
-def test_json_by_hand_is_json(value: object) -> None:
-    assert json.loads(shim._json(value)) == value
-
-
-def run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, shell: str, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
     (folder / "host").write_text("lab1\n")
     return subprocess.run(
-        [sys.executable, "-I", "-S", str(SHIM), *words],
+        [shell, str(SHIM), "c", *command],
         cwd=folder,
         env={"PATH": os.environ["PATH"], **env},
         capture_output=True,
@@ -37,21 +27,50 @@ def run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_record_and_output(tmp_path: Path) -> None:
-    rank = {"OMPI_COMM_WORLD_RANK": "13", "OMPI_COMM_WORLD_LOCAL_RANK": "5", "OMPI_COMM_WORLD_SIZE": "16"}
-    code = "import os, sys; print(os.getpid()); print('odd', file=sys.stderr)"
-    done = run(tmp_path, "c", "--", sys.executable, "-c", code, **rank, CUDA_VISIBLE_DEVICES='5,"é"')
+@pytest.mark.parametrize("shell", ["sh", "bash", "dash", "busybox"])
+def test_record_and_output(tmp_path: Path, shell: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not on this machine")
+    script = 'echo "$$"; echo "$1" >&2'
+    done = run(tmp_path, shell, "sh", "-c", script, "x", 'a  "b" $HOME *', **RANK, CUDA_VISIBLE_DEVICES="5,6")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    folder = tmp_path / "cells" / "c" / "logs" / "lab1"
-    record = json.loads((folder / "rank-0013.json").read_text())
+    (record,) = RunDir(tmp_path).ranks("c")
     assert [record[key] for key in ("host", "rank", "local_rank", "world_size")] == ["lab1", 13, 5, 16]
-    assert record["devices"] == '5,"é"'
+    assert (record["devices"], record["hostname"]) == ("5,6", os.uname().nodename)
+    shm = os.statvfs("/dev/shm")
+    assert record["shm_bytes"] == shm.f_blocks * shm.f_frsize
+    folder = tmp_path / "cells" / "c" / "logs" / "lab1"
     assert (folder / "rank-0013.stdout").read_text() == f"{record['pid']}\n"
-    assert (folder / "rank-0013.stderr").read_text() == "odd\n"
+    assert (folder / "rank-0013.stderr").read_text() == 'a  "b" $HOME *\n'
+
+
+def test_limits_are_those_of_the_rank(tmp_path: Path) -> None:
+    (tmp_path / "host").write_text("lab1\n")
+    subprocess.run(["bash", "-c", f"ulimit -n 77 -l 64; exec sh '{SHIM}' c true"], cwd=tmp_path, check=True)
+    (record,) = RunDir(tmp_path).ranks("c")
+    assert (record["nofile"], record["memlock_kib"], record["devices"]) == (77, 64, None)
+
+
+@pytest.mark.parametrize(
+    ("rank", "name"), [("0", "rank-0000"), ("999", "rank-0999"), ("12345", "rank-12345")]
+)
+def test_names(tmp_path: Path, rank: str, name: str) -> None:
+    run(tmp_path, "sh", "true", PMIX_RANK=rank)
+    assert (tmp_path / "cells" / "c" / "logs" / "lab1" / f"{name}.txt").exists()
 
 
 def test_command_that_is_not_there(tmp_path: Path) -> None:
-    done = run(tmp_path, "c", "--", "/nowhere/python", "train.py")
-    assert done.returncode == 1
-    said = (tmp_path / "cells" / "c" / "logs" / "lab1" / "rank-0000.stderr").read_text()
-    assert said == "shim.py: /nowhere/python: No such file or directory\n"
+    done = run(tmp_path, "sh", "/nowhere/python", "train.py")
+    assert done.returncode == 127
+    ((who, said),) = RunDir(tmp_path).last_words("c")
+    assert who == "rank 0"
+    assert "/nowhere/python: not found" in said
+
+
+def test_shellcheck() -> None:
+    if not shutil.which("shellcheck"):
+        pytest.skip("shellcheck is not on this machine")
+    said = subprocess.run(
+        ["shellcheck", SHIM, ROOT / "tools" / "venv.sh", ROOT / ".ci" / "run"], capture_output=True, text=True
+    )
+    assert said.stdout == ""

@@ -35,7 +35,7 @@ def stage(
     """
     with zipfile.ZipFile(target, "w") as stage:
         stage.write(AGENT_FILES / "unpack.py", "__main__.py")
-        for name in ("agent.py", "shim.py"):
+        for name in ("agent.py", "shim.sh"):
             stage.write(AGENT_FILES / name, name)
         stage.writestr("work.json", _json({"schema": "runkit/work", "version": 1, **work}))
         for cell, body in cells.items():

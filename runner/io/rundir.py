@@ -18,6 +18,7 @@ from runner.errors import StorageError, UsageError
 from runner.io.files import read_json, write_bytes, write_json
 
 RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+RANK_COUNTS = ("rank", "local_rank", "world_size", "pid", "memlock_kib", "nofile", "started")
 DERIVED = {
     "SHA256SUMS",
     "results.json",
@@ -91,10 +92,9 @@ class RunDir:
         }
 
     def ranks(self, cell: str) -> list[dict[str, Any]]:
-        """What the shim wrote for each rank of a cell that started."""
-        return [
-            read_json(path, "runkit/rank", 1) for path in sorted(self.cell(cell).glob("logs/*/rank-*.json"))
-        ]
+        """What the shim wrote for each rank of a cell that started; what it could not tell is None."""
+        paths = sorted(self.cell(cell).glob("logs/*/rank-*.txt"))
+        return [_rank(path.read_text("utf-8", "replace"), path.parent.name) for path in paths]
 
     def last_words(self, cell: str) -> list[tuple[str, str]]:
         """(who, last line of its stderr) of the ranks and then of the launcher, where there is one."""
@@ -163,6 +163,19 @@ def sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _rank(text: str, host: str) -> dict[str, Any]:
+    said = dict(line.partition("=")[::2] for line in text.splitlines())
+    counts = {key: int(said[key]) if said.get(key, "").isdecimal() else None for key in RANK_COUNTS}
+    blocks, _, size = said.get("shm_bytes", "").partition("*")
+    return {
+        "host": host,
+        "hostname": said.get("hostname") or None,
+        "devices": said.get("devices") or None,
+        **counts,
+        "shm_bytes": int(blocks) * int(size) if blocks.isdecimal() and size.isdecimal() else None,
+    }
 
 
 def _last_line(path: Path) -> str:

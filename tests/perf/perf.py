@@ -2,8 +2,8 @@
 
 usage: python tests/perf/perf.py [--seconds S] [--pairs N] [--only help,bench,cell,watcher]
 
-Not a test: it always exits 0 and shows the limit that each figure is meant to keep. The machine's noise is shown
-beside it, as the spread of what was repeated.
+Not a test: it always exits 0 and shows the limit that each figure is meant to keep. The machine's noise is
+shown beside it, as the spread of what was repeated.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def fixed_cost(args: argparse.Namespace) -> list[Figure]:
     """``bench`` for three cells against the same three mpirun lines in a bare shell."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        workload = _workload(folder, "--seconds", args.seconds)
+        workload = _workload(folder, f'--seconds, "{args.seconds:g}"')
         bare = sum(_bare(workload, cards, folder)[0] for cards in CARDS)
         wall = _wall(_bench(workload, ",".join(map(str, CARDS))), folder)
         fixed = wall - sum(seconds for each in _cell_seconds(folder).values() for seconds in each)
@@ -94,11 +94,11 @@ def fixed_cost(args: argparse.Namespace) -> list[Figure]:
 
 
 def cost_per_cell(args: argparse.Namespace) -> list[Figure]:
-    """What a cell takes more than its bare mpirun line, on short cells, so that the training's noise is small."""
+    """What a cell takes more than its bare mpirun line, on short cells, whose own noise is small."""
     made = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        workload = _workload(folder, "--steps", 50)
+        workload = _workload(folder, '--steps, "50", --log-every, "5"')
         _wall([*_bench(workload, ",".join(map(str, CARDS))), "--repeat", str(args.pairs)], folder)
         watched = _cell_seconds(folder)
         for cards in CARDS:
@@ -119,7 +119,7 @@ def watcher(args: argparse.Namespace) -> list[Figure]:
         for _ in range(args.pairs):
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                workload = _workload(folder, "--seconds", args.seconds / 2)
+                workload = _workload(folder, f'--seconds, "{args.seconds / 2:g}"')
                 bare = _bare(workload, cards, folder)[1]
                 _wall(_bench(workload, str(cards)), folder)
                 (result,) = json.loads(next(folder.glob("runs/*/results.json")).read_text())["results"]
@@ -132,10 +132,10 @@ def watcher(args: argparse.Namespace) -> list[Figure]:
     return made
 
 
-def _workload(folder: Path, option: str, value: float) -> Path:
+def _workload(folder: Path, length: str) -> Path:
     """The embedded workload with cells of another length."""
     text = (ROOT / "workloads" / "digits.yml").read_text()
-    changed, count = re.subn(r'--seconds, *"20"', f'{option}, "{value:g}"', text)
+    changed, count = re.subn(r'--seconds, *"20"', length, text)
     assert count == 1, "workloads/digits.yml has changed: mend this pattern"
     path = folder / "digits.yml"
     path.write_text(changed)
@@ -152,7 +152,7 @@ def _bare(workload: Path, cards: int, folder: Path) -> tuple[float, float]:
     argv = [*_bench(workload, str(cards)), "--dry-run"]
     shown = subprocess.run(argv, cwd=folder, env=_env(), capture_output=True, text=True, check=True).stdout
     line = next(line for line in shown.splitlines() if "mpirun" in line and not line.startswith("#"))
-    line = re.sub(r"\S+ -I -S shim\.py \S+ -- ", "", line)
+    line = re.sub(r"sh shim\.sh \S+ ", "", line)
     line = line.replace("workload/digits/", f"{ROOT}/workloads/digits/")
     began = time.monotonic()
     done = subprocess.run(
@@ -165,7 +165,7 @@ def _bare(workload: Path, cards: int, folder: Path) -> tuple[float, float]:
 
 
 def _cell_seconds(folder: Path) -> dict[int, list[float]]:
-    """Cards to seconds from each start of such a cell to the agent's next step, proofs and clean-up included."""
+    """Cards to seconds from each start of such a cell to the agent's next step, proofs included."""
     (journal,) = folder.glob("runs/*/journal.jsonl")
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     seconds: dict[int, list[float]] = {}

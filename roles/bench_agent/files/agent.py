@@ -44,7 +44,7 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108 - only folders of our own are made ther
 BUSY = 75  # exit status of `start` when another run holds the host (EX_TEMPFAIL)
 INHERITED = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "USER")
 NOT_PACKED = {
-    *("agent.py", "agent.log", "beat", "collect.tar.gz", "host", "progress.json", "reserve", "shim.py"),
+    *("agent.py", "agent.log", "beat", "collect.tar.gz", "host", "progress.json", "reserve", "shim.sh"),
     *("stage.pyz", "unpack.py", "work.json", "workload", "__main__.py"),
 }
 
