@@ -86,6 +86,15 @@ def _workload(name: str) -> Workload:
     )
 
 
+def _repeat(text: str) -> int:
+    from runner import plan
+
+    first, *more = plan.counts("--repeat", text)
+    if more:
+        raise UsageError(f"--repeat {text}: one number; each cell is measured so many times")
+    return first
+
+
 def _overrides(args: argparse.Namespace) -> plan.Overrides:
     from runner import plan
 
@@ -94,5 +103,5 @@ def _overrides(args: argparse.Namespace) -> plan.Overrides:
         cards=plan.counts("--cards", args.cards) if args.cards is not None else (),
         precisions=plan.words("--precision", args.precision) if args.precision is not None else (),
         batch_sizes=plan.counts("--batch-size", args.batch_size) if args.batch_size is not None else (),
-        repeat=plan.counts("--repeat", args.repeat)[0],
+        repeat=_repeat(args.repeat),
     )
