@@ -5,13 +5,14 @@ Every function returns an exit status, 0 when all cells are measured and 1 when 
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from runner import conduct
 from runner.conduct import Run, command
-from runner.errors import BusyError, HostError, Interrupted
+from runner.errors import BusyError, HostError, Interrupted, UsageError
 from runner.io import origin
 from runner.io.signals import Signals
 from runner.io.terminal import Display
@@ -19,6 +20,7 @@ from runner.model import Cell, Cluster, Plan, Workload
 
 
 def new(cluster: Cluster, chosen: Sequence[Workload], cells: tuple[Cell, ...], detached: bool) -> int:
+    _check_launchers(cluster, cells)
     made = Plan(
         run=origin.new_id(),
         created=origin.now(),
@@ -35,6 +37,16 @@ def new(cluster: Cluster, chosen: Sequence[Workload], cells: tuple[Cell, ...], d
         except BusyError:
             begun.folder.remove()
             raise
+
+
+def _check_launchers(cluster: Cluster, cells: Sequence[Cell]) -> None:
+    """On this machine a missing program can be seen before anything starts; elsewhere the agent sees it."""
+    if cluster.hosts[0].connection != "local":
+        return
+    for program in sorted({cell.argv[0] for cell in cells if cell.state == "planned"}):
+        if shutil.which(program) is None:
+            brings = "pip install -r requirements.txt brings an mpirun, cluster_mpirun names another"
+            raise UsageError(f"{program}: no such program on this machine; {brings}")
 
 
 def resume(earlier: Run) -> int:

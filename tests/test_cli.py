@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from kit import ROOT
 
 
 def runner(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    import os
-
     return subprocess.run(
         [sys.executable, "-m", "runner", *words],
         cwd=ROOT,
@@ -82,3 +83,45 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_missing_package_is_named(tmp_path: Path) -> None:
+    """A Python without our packages, as /usr/bin/python3 may be: a bare environment has none of them."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    done = subprocess.run(
+        [tmp_path / "bare/bin/python", "-m", "runner", "list"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"runkit: the Python package \w+ is missing; pip install -r requirements.txt brings it\n", done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        (
+            "/nowhere/python3",
+            "/nowhere/python3 is not installed; on Debian and Ubuntu: apt-get install python3 python3-venv",
+        ),
+        ("OLD", "is too old, 3.11 or later is needed"),
+        ("BARE", "this Python cannot make environments; on Debian and Ubuntu: apt-get install python3-venv"),
+    ],
+)
+def test_what_the_machine_lacks_is_named_with_its_package(tmp_path: Path, python: str, said: str) -> None:
+    """``OLD`` and ``BARE`` are stand-ins that answer as a Python 3.9, and as Debian's without venv."""
+    old = '#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit\nexit 1\n'
+    bare = "#!/bin/sh\ncase $2 in *ensurepip*) exit 1;; esac\n"
+    (tmp_path / "OLD").write_text(old)
+    (tmp_path / "BARE").write_text(bare)
+    for name in ("OLD", "BARE"):
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["make", f"PYTHON={tmp_path / python}", f"VENV={tmp_path}/venv", "bench"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "venv").exists()

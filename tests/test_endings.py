@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,9 +95,21 @@ def test_orphans_of_a_good_cell_are_ended(kit: Kit) -> None:
 def test_mpirun_missing(kit: Kit) -> None:
     kit.vary_cluster(cluster_mpirun="/nowhere/mpirun")
     done = kit.bench("--cards", "1,2")
-    assert done.returncode in (1, 2)
-    assert "/nowhere/mpirun" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+    assert "/nowhere/mpirun: no such program on this machine; pip install -r requirements.txt" in done.stderr
+    assert kit.runs() == []
+
+
+def test_mpirun_vanishes(kit: Kit) -> None:
+    """As where it is missing on another host: only the agent can tell."""
+    mpirun = kit.folder / "mpirun"
+    mpirun.write_text(f'#!/bin/sh\nrm {mpirun}\nexec {Path(sys.executable).parent}/mpirun "$@"\n')
+    mpirun.chmod(0o755)
+    kit.vary_cluster(cluster_mpirun=str(mpirun))
+    done = kit.bench("--cards", "1,2")
+    assert done.returncode == 1
+    assert f"{mpirun} cannot be started: No such file or directory" in done.stderr
+    assert sorted(kit.states().values()) == ["failed", "failed"] or "measured" in kit.states().values()
     gone(kit)
 
 
