@@ -282,8 +282,9 @@ class Agent:
             reason = verdict.reason
         except OSError as error:
             reason = "%s: %s" % (error.filename, error.strerror)
+        survivors = clean_up(self.run, at_once)  # nothing is left by now, unless an OSError cut a cell short
         self.journal.free_reserve()
-        self.journal.write("agent_ended", reason=reason, survivors=len(processes_of(self.run)))
+        self.journal.write("agent_ended", reason=reason, survivors=len(survivors))
         os.ftruncate(self.lock, 0)
         if self.guard_pipe is not None:
             os.write(self.guard_pipe, b"q")
