@@ -56,7 +56,7 @@ def resume(earlier: Run) -> int:
         todo = [cell for cell in earlier.plan.cells if states[cell.id] not in ("measured", "refused")]
         if not todo:
             return _finish(earlier, signals)
-        return _go(earlier, todo, signals)
+        return _go(earlier, todo, signals, len(earlier.folder.journal()))
 
 
 def attach(earlier: Run) -> int:
@@ -65,7 +65,7 @@ def attach(earlier: Run) -> int:
         return _follow(earlier, todo, signals)
 
 
-def _go(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
+def _go(begun: Run, todo: Sequence[Cell], signals: Signals, seen: int = 0) -> int:
     display = Display(sys.stderr)
     display.say(f"run {begun.plan.run}: {len(todo)} cells on {begun.plan.cluster.name}")
     display.show("staging ...")
@@ -74,14 +74,17 @@ def _go(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
     if not started:
         conduct.stop(begun)
         return _home(begun, signals)
+    if begun.plan.detached and begun.folder.stop.exists():
+        conduct.stop(begun)
+        return _home(begun, signals)
     if begun.plan.detached:
         display.say(f"it goes on by itself; see it with: {command('bench', '--attach', begun.plan.run)}")
         return 0
-    return _follow(begun, todo, signals)
+    return _follow(begun, todo, signals, seen)
 
 
-def _follow(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
-    view = conduct.follow(begun, todo, signals, Display(sys.stderr))
+def _follow(begun: Run, todo: Sequence[Cell], signals: Signals, seen: int = 0) -> int:
+    view = conduct.follow(begun, todo, signals, Display(sys.stderr), seen)
     again = command("bench", "--attach", begun.plan.run)
     if view.over is None and signals.count:
         raise Interrupted(signals.last, f"{signals.name}: the run goes on; see it with: {again}")
@@ -89,6 +92,8 @@ def _follow(begun: Run, todo: Sequence[Cell], signals: Signals) -> int:
         raise HostError(
             f"{begun.plan.run}: its agent on {begun.launch_host.name} cannot be followed; try: {again}"
         )
+    if view.over not in ("done", "stopped on request"):
+        print(f"the agent on {begun.launch_host.name} ended early: {view.over}", file=sys.stderr)
     return _home(begun, signals)
 
 

@@ -26,20 +26,39 @@ from runner.errors import RunkitError, StorageError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status. No traceback leaves here unless ``--debug``."""
-    args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+    _open_streams()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
+        args = _parser().parse_args(words)
         status: int = args.run(args)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader of our output has seen enough, as in "| head"
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except Exception as error:
-        if args.debug:
+        if "--debug" in words:
             raise
+        _discard_output()
         return _complain(*_explained(error))
+
+
+def _open_streams() -> None:
+    """A stream that the caller closed (``>&-``) must not become the next file that is opened."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+
+
+def _discard_output() -> None:
+    """What standard output still holds cannot be written; Python must not try again at its end."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explained(error: Exception) -> tuple[str, int]:

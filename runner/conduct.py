@@ -29,6 +29,7 @@ from runner.model import Cell, Host, Line, Plan, Problem, Result, Workload
 from runner.records import encode
 
 BUSY = 75  # the agent's exit status when another run holds the host
+FOLLOWERS = 5  # a follower that is killed is replaced so often
 LOST_AFTER_S = 20.0  # the agent ends a cell whose controller was silent for so long
 
 
@@ -87,6 +88,7 @@ def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> bool:
         "detached": run.plan.detached,
         "lost_after_s": LOST_AFTER_S,
     }
+    run.folder.stop.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="runkit-stage-") as folder:
         target = Path(folder) / "stage.pyz"
         archive.stage(
@@ -131,27 +133,55 @@ def command(*words: str) -> str:
 # --- follow --------------------------------------------------------------------------------
 
 
-def follow(run: Run, todo: Sequence[Cell], signals: Signals, display: Display) -> progress.View:
+def follow(
+    run: Run, todo: Sequence[Cell], signals: Signals, display: Display, seen: int = 0
+) -> progress.View:
     """Show the agent's progress until it is done; a first signal asks it to stop, a second ends it at once.
 
-    A detached run is only watched: a signal ends the watching, the run goes on.
+    A detached run is only watched: a signal ends the watching, the run goes on. A follower that is lost is
+    replaced. The first ``seen`` events of the journal are passed over: those of an earlier try.
     """
-    view, asked, began = progress.View(tuple(todo)), 0, time.monotonic()
-    with Follower(_agent(run, "follow")) as follower:
-        for came in follower.events(0.5):
-            event = came or {"event": "tick", "seconds": time.monotonic() - began}
-            if event["event"] == "cell_started":
-                began = time.monotonic()
-            view = progress.fold(view, event, sample)
-            _tell(view, event, display)
-            if signals.count and run.plan.detached:
-                break
-            if signals.count > asked:
-                asked = signals.count
-                follower.say("stop" if asked == 1 else "now")
-                display.say("stopping ..." if asked == 1 else "stopping now ...")
+    view = progress.View(tuple(todo))
+    wishes = _Wishes(run, signals, display)
+    for _ in range(FOLLOWERS):
+        began, passed = time.monotonic(), 0
+        with Follower(_agent(run, "follow")) as follower:
+            for came in follower.events(0.5):
+                event = came or {"event": "tick", "seconds": time.monotonic() - began}
+                passed += "t" in event
+                if "t" not in event or passed > seen:
+                    began = time.monotonic() if event["event"] == "cell_started" else began
+                    view = progress.fold(view, event, sample)
+                    _tell(view, event, display)
+                if wishes.leave():
+                    break
+                wishes.pass_on(follower)
+        seen = max(seen, passed)
+        if view.over is not None or wishes.leave():
+            break
+        time.sleep(0.2)
     display.clear()
     return view
+
+
+class _Wishes:
+    """What a person asked for while a run goes on, by signals or by ``stop``; each is passed on once."""
+
+    def __init__(self, run: Run, signals: Signals, display: Display) -> None:
+        self._run, self._signals, self._display = run, signals, display
+        self._asked = 0
+
+    def leave(self) -> bool:
+        """Whether a person leaves a run that goes on without them."""
+        return self._run.plan.detached and self._signals.count > 0
+
+    def pass_on(self, follower: Follower) -> None:
+        """Say to the agent what was not said yet."""
+        wanted = max(self._signals.count, int(self._run.folder.stop.exists()))
+        if wanted > self._asked:
+            self._asked = wanted
+            follower.say("stop" if wanted == 1 else "now")
+            self._display.say("stopping ..." if wanted == 1 else "stopping now ...")
 
 
 def sample(cell: Cell, text: str) -> progress.Sample:
@@ -185,7 +215,10 @@ def _agent(run: Run, word: str) -> list[str]:
 def collect(run: Run) -> int:
     """Bring home what every host measured, each file verified; returns their number. Raises HostError."""
     with tempfile.TemporaryDirectory(prefix="runkit-collect-") as folder:
-        outcome = _playbook("collect", run, {"bench_agent_collected": folder}, None)
+        for _ in range(2):  # somebody else may have packed the same run in between
+            outcome = _playbook("collect", run, {"bench_agent_collected": folder}, None)
+            if outcome.successful:
+                break
         fetched = 0
         cells = [cell.id for cell in run.plan.cells]
         for host in run.plan.cluster.hosts:
@@ -202,6 +235,7 @@ def stop(run: Run) -> int:
 
     Raises HostError where something survives or a host does not answer.
     """
+    run.folder.stop.touch()
     outcome = _playbook("stop", run, {}, None)
     if not outcome.successful:
         raise _host_error("stop the run", outcome)

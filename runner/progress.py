@@ -69,7 +69,7 @@ def left_s(view: View) -> float:
 def line(view: View) -> str:
     """One line: which cell of how many, step, current rate, time left."""
     if view.index < 0:
-        return f"starting {len(view.todo)} cells, about {clock(left_s(view))} in all"
+        return f"starting, {len(view.todo)} to measure, about {clock(left_s(view))} in all"
     cell, sample = view.todo[view.index], view.sample
     parts = [f"[{view.index + 1}/{len(view.todo)}] {title(cell)}"]
     if sample.step is not None:

@@ -63,6 +63,8 @@ def test_debug_shows_the_traceback() -> None:
         (("bench", "--resume", "nowhere"), "nowhere: no such run"),
         (("bench", "--attach", "nowhere", "--cards", "8"), "--cards"),
         (("stop", "nowhere"), "nowhere: no such run"),
+        (("bench", "--resume", ""), "RUN: is empty"),
+        (("bench", "--attach", ""), "RUN: is empty"),
         (("collect", "nowhere"), "nowhere: no such run"),
         (("stop", "/etc"), "plan.json"),
         (("bench", "--dry-run", "--detach"), "not allowed with"),
@@ -125,3 +127,26 @@ def test_what_the_machine_lacks_is_named_with_its_package(tmp_path: Path, python
     assert done.returncode == 2
     assert said in done.stderr
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help >/dev/full",
+        "list >/dev/full",
+        "list >&-",
+        "list 2>&-",
+        "report nowhere 2>&-",
+        "list <&- >&- 2>&-",
+    ],
+)
+def test_streams_that_are_closed_or_full(command: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m runner {command}"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "Traceback" not in done.stderr
+    assert "rror" not in done.stdout
+    assert len(done.stderr.splitlines()) <= 1
+    if command == "list >/dev/full":
+        assert "No space left on device" in done.stderr
+        assert done.returncode == 1

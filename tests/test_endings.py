@@ -226,6 +226,54 @@ def test_interrupted_while_staging(kit: Kit) -> None:
     gone(kit)
 
 
+def test_stop_while_staging(kit: Kit) -> None:
+    kit.train("--steps", "9999")
+    bench = kit.start("--cards", "1,2")
+    wait_for(kit.runs, "the run's folder")
+    assert kit.runner("stop", kit.runs()[0]).returncode == 0
+    _, said = bench.communicate(timeout=40)
+    assert bench.returncode == 1
+    assert "0 of 2 cells measured" in said
+    assert set(kit.states().values()) <= {"stopped", "planned"}
+    gone(kit)
+
+
+def test_follower_killed(kit: Kit) -> None:
+    kit.train("--steps", "100")
+    bench = kit.start("--cards", "2")
+    wait_for(kit.training, "the training")
+    followers: list[int] = []
+    for _ in range(2):
+        time.sleep(1)
+        followers = [pid for pid in processes() if b"agent.py\0follow" in traces(pid) and pid in kit.alive()]
+        assert len(followers) == 1
+        os.kill(followers[0], signal.SIGKILL)
+    out, said = bench.communicate(timeout=60)
+    assert bench.returncode == 0, said
+    assert "1280.00" in out
+    assert said.count("trainer 2 cards fp32 bs32: done") == 1
+    gone(kit)
+
+
+def test_without_home(kit: Kit) -> None:
+    argv = ["env", "-u", "HOME", *kit.command("bench", "-w", str(kit.workload), "--cards", "1")]
+    done = subprocess.run(
+        argv, cwd=kit.folder, env=kit.environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_disk_full_before_the_first_cell(tmp_path: Path, small_disk: Path) -> None:
+    (tmp_path / "kit").mkdir()
+    kit = Kit(tmp_path / "kit", root=small_disk / "agent")
+    with (small_disk / "ballast").open("wb") as stream:
+        stream.write(b"\1" * (4096 * 1024 - 250 * 1024))
+    done = kit.bench("--cards", "1,2")
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr or "no space left" in done.stderr
+    gone(kit)
+
+
 def test_controller_killed(kit: Kit) -> None:
     kit.train("--steps", "9999")
     bench = kit.start("--cards", "2")

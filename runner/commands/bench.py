@@ -50,10 +50,10 @@ def run(args: argparse.Namespace) -> int:
     from runner import bench, conduct, dryrun, parsers, plan
     from runner.io import ansible, inventory, rundir
 
-    if args.attach or args.resume:
+    if args.attach is not None or args.resume is not None:
         _refuse_matrix(args)
-        earlier = conduct.open_run(rundir.find(args.attach or args.resume))
-        return bench.attach(earlier) if args.attach else bench.resume(earlier)
+        earlier = conduct.open_run(rundir.find(args.resume if args.attach is None else args.attach))
+        return bench.resume(earlier) if args.attach is None else bench.attach(earlier)
     asked = _overrides(args)
     chosen = [_workload(name) for name in args.workload or [DEFAULT_WORKLOAD]]
     cluster = inventory.load(args.inventory, ansible.inventory_list)

@@ -116,7 +116,13 @@ def _logs(source: str, tell: bool) -> Iterator[Reading]:
 
     unknown = []
     for log in walk(Path(source)):
-        runs, why = read(log, NOTHING_KNOWN)
+        try:
+            runs, why = read(log, NOTHING_KNOWN)
+        except UsageError as error:  # in a folder of many files, one that is no log spoils nothing
+            if not Path(source).is_dir():
+                raise
+            print(f"runkit: {error}; passed over", file=sys.stderr)
+            continue
         if why is not None:
             unknown.append((log.name, why))
         yield Reading(log.name, log.sha256, tuple(runs))

@@ -148,7 +148,9 @@ def _host(folder: Folder, name: str, values: Mapping[str, Any]) -> Host:
 def _refuse_same_machine(folder: Folder, hosts: tuple[Host, ...]) -> None:
     seen: dict[str, str] = {}
     for host in hosts:
-        address = "this machine" if host.connection == "local" else host.address.lower()
+        address = host.address.lower().rstrip(".")
+        if host.connection == "local" or address == "localhost" or address.startswith("127."):
+            address = "this machine"
         if address in seen:
             text = f"ansible_host: same address as {seen[address]} ({address}); every machine stands once"
             raise UsageError(f"{place(folder.path)}: host {host.name}: {text}")

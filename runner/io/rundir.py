@@ -51,6 +51,11 @@ class RunDir:
         """The workloads' files, as they are staged."""
         return self.path / "workload"
 
+    @property
+    def stop(self) -> Path:
+        """There while ``stop`` was asked for: a controller that is still staging must not miss it."""
+        return self.path / ".stop"
+
     def cell(self, cell: str) -> Path:
         """The folder of a cell."""
         return self.path / "cells" / cell
@@ -149,6 +154,8 @@ def create(runs: Path, run: str) -> RunDir:
 
 def find(name: str) -> RunDir:
     """A run by its id under ``runs/`` of the current directory, or by its path."""
+    if not name.strip():
+        raise UsageError("RUN: is empty; name a run under runs/, or the path of its folder")
     path = Path(name) if os.sep in name or Path(name, "plan.json").exists() else Path("runs") / name
     if not path.is_dir():
         known = sorted(entry.name for entry in Path("runs").glob("*") if entry.is_dir())

@@ -281,7 +281,7 @@ class Agent:
         except Verdict as verdict:
             reason = verdict.reason
         except OSError as error:
-            reason = "%s: %s" % (error.filename, error.strerror)
+            reason = "%s: %s" % (error.filename or self.dir, error.strerror)
         survivors = clean_up(self.run, at_once)  # nothing is left by now, unless an OSError cut a cell short
         self.journal.free_reserve()
         self.journal.write("agent_ended", reason=reason, survivors=len(survivors))
@@ -322,6 +322,7 @@ class Agent:
 
     def _launch(self, folder: str, cell: Dict[str, Any]) -> "subprocess.Popen[bytes]":
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        env.setdefault("HOME", os.path.expanduser("~"))  # Open MPI does not start without
         temporary = scratch(self.run)[1]
         env.update(cell["env"], RUNKIT_RUN=self.run, RUNKIT_CELL=cell["id"], TMPDIR=temporary)
         logs = os.path.join(folder, "logs")
@@ -665,7 +666,8 @@ def pack(run_dir: str) -> int:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     archive = os.path.join(folder, "collect.tar.gz")
     sums = []
-    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+    writing = "%s.%d.tmp" % (archive, os.getpid())  # two controllers may collect at once
+    with tarfile.open(writing, "w:gz", compresslevel=1) as tar:
         for path in paths:
             name = os.path.relpath(path, run_dir)
             with open(path, "rb") as stream:
@@ -674,6 +676,7 @@ def pack(run_dir: str) -> int:
             sums.append("%s  %s\n" % (data.digest.hexdigest(), name))
         text = "".join(sums).encode()
         _add(tar, "SHA256SUMS", io.BytesIO(text), len(text))
+    os.replace(writing, archive)
     print(archive)
     return 0
 
