@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = _parser().parse_args(words)
+        args = _parsed(words)
         status: int = args.run(args)
         sys.stdout.flush()
         return status
@@ -43,6 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _discard_output()
         return _complain(*_explained(error))
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    try:
+        return _parser().parse_args(words)
+    except SystemExit:
+        sys.stdout.flush()  # the help that was asked for; where it cannot be written, that is an error as any
+        raise
 
 
 def _open_streams() -> None:
