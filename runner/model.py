@@ -38,6 +38,7 @@ class Cluster:
     python: str  # the ranks' Python on every host
     mpirun: str
     agent_root: str  # where the agent keeps its runs on every host; may start with "~"
+    cidr: str = ""  # the network that the ranks talk over; "" where it is not stated
 
     @property
     def cards(self) -> int:

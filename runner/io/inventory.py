@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import sys
 import sysconfig
@@ -17,7 +18,10 @@ from runner.io.yamlfile import Vault, place
 from runner.model import Cluster, Host
 from runner.names import hint, is_name, shown, valued
 
-CLUSTER_WIDE = ("cluster_title", "cluster_card_model", "cluster_python", "cluster_mpirun", "bench_agent_root")
+CLUSTER_WIDE = (
+    *("cluster_title", "cluster_card_model", "cluster_python", "cluster_mpirun", "cluster_cidr"),
+    "bench_agent_root",
+)
 PER_HOST = ("cluster_cards", "ansible_host", "ansible_connection")
 MOST_CARDS = 100_000  # of one host; more is a slip of the finger
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
@@ -109,11 +113,20 @@ def _unfit(key: str, value: Any) -> str | None:
         not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MOST_CARDS
     ):
         return f"must be a positive whole number, is {valued(value)}; count the cards of the host"
+    if key == "cluster_cidr" and value and not _is_network(str(value)):
+        return f"must be a network such as 192.168.10.0/24, is {valued(value)}"
     if key == "ansible_host" and not _ADDRESS.fullmatch(str(value)):
         return f"must be a host name or an IPv4 address, is {valued(value)}"
     if key == "bench_agent_root" and not str(value).startswith(("/", "~/")):
         return f"must be a full path, or begin with ~/, is {valued(value)}"
     return None
+
+
+def _is_network(text: str) -> bool:
+    try:
+        return bool(ipaddress.ip_network(text).num_addresses > 1)
+    except ValueError:
+        return False
 
 
 def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) -> Cluster:
@@ -130,6 +143,7 @@ def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) 
         python=facts["cluster_python"] or (sys.executable if here else "/usr/bin/python3"),
         mpirun=facts["cluster_mpirun"] or (_own_mpirun() if here else "mpirun"),
         agent_root=facts["bench_agent_root"],
+        cidr=facts["cluster_cidr"],
     )
 
 
