@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from runner import conduct
+from runner import conduct, following, judging
 from runner.conduct import Run, command
-from runner.errors import BusyError, HostError, Interrupted, UsageError
+from runner.errors import BusyError, Interrupted, UsageError
 from runner.io import origin
 from runner.io.signals import Signals
 from runner.io.terminal import Display
@@ -51,11 +51,11 @@ def _check_launchers(cluster: Cluster, cells: Sequence[Cell]) -> None:
 
 def resume(earlier: Run) -> int:
     with Signals() as signals:
-        conduct.collect(earlier)
-        states = {result.cell: result.state for result in conduct.judge(earlier)}
+        _collect(earlier)
+        states = {result.cell: result.state for result in judging.judge(earlier.folder, earlier.plan)}
         todo = [cell for cell in earlier.plan.cells if states[cell.id] not in ("measured", "refused")]
         if not todo:
-            return _finish(earlier, signals)
+            return _finish(earlier, signals, ())
         return _go(earlier, todo, signals, len(earlier.folder.journal()))
 
 
@@ -84,14 +84,11 @@ def _go(begun: Run, todo: Sequence[Cell], signals: Signals, seen: int = 0) -> in
 
 
 def _follow(begun: Run, todo: Sequence[Cell], signals: Signals, seen: int = 0) -> int:
-    view = conduct.follow(begun, todo, signals, Display(sys.stderr), seen)
-    again = command("bench", "--attach", begun.plan.run)
-    if view.over is None and signals.count:
-        raise Interrupted(signals.last, f"{signals.name}: the run goes on; see it with: {again}")
+    view = following.follow(begun, todo, signals, Display(sys.stderr), seen)
     if view.over is None:
-        raise HostError(
-            f"{begun.plan.run}: its agent on {begun.launch_host.name} cannot be followed; try: {again}"
-        )
+        again = command("bench", "--attach", begun.plan.run)
+        goes_on = "the run goes on" if begun.plan.detached else "nobody was there to end the run"
+        raise Interrupted(signals.last, f"{signals.name}: {goes_on}; see it with: {again}")
     if view.over not in ("done", "stopped on request"):
         print(f"the agent on {begun.launch_host.name} ended early: {view.over}", file=sys.stderr)
     return _home(begun, signals)
@@ -101,13 +98,20 @@ def _home(begun: Run, signals: Signals) -> int:
     if signals.count > 1:
         text = f"{signals.name} twice: ended at once; what was measured comes home with: "
         raise Interrupted(signals.last, text + command("collect", begun.plan.run))
-    conduct.collect(begun)
-    return _finish(begun, signals)
+    return _finish(begun, signals, _collect(begun))
 
 
-def _finish(done: Run, signals: Signals) -> int:
-    results = conduct.judge(done)
-    print(conduct.tabulate(done, results), end="")
+def _collect(run: Run) -> Collection[str]:
+    """Bring home what there is; returns the hosts that are out of reach, each of them told."""
+    absent = conduct.collect(run).absent
+    for host, why in absent.items():
+        print(f"runkit: {host} could not be asked for its logs: {why}", file=sys.stderr)
+    return absent
+
+
+def _finish(done: Run, signals: Signals, absent: Collection[str]) -> int:
+    results = judging.judge(done.folder, done.plan, absent)
+    print(judging.tabulate(done.folder, done.plan, results), end="")
     measured = sum(1 for result in results if result.state == "measured")
     for result in results:
         if result.state not in ("measured", "planned"):

@@ -1,4 +1,4 @@
-"""Conducting a run: stage it, follow the agent, bring the logs home, judge the cells, derive the tables.
+"""Conducting a run: stage it, bring its logs home, end it; ``following`` and ``judging`` do the rest.
 
     plan -> files -> Ansible carries them and starts the agent -> files -> parse, judge, tabulate
 
@@ -8,28 +8,21 @@ Each step leaves its result in the run's folder, and the next one starts from th
 from __future__ import annotations
 
 import shlex
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from runner import evidence, parsers, plan, progress, render, tables
-from runner.errors import BusyError, HostError, UsageError
-from runner.io import ansible, archive, logs, rundir
-from runner.io.files import ROOT, write_bytes, write_json
-from runner.io.follow import Follower
+from runner import plan
+from runner.errors import BusyError, HostError
+from runner.io import ansible, archive, rundir, ssh
+from runner.io.files import ROOT, write_bytes
 from runner.io.rundir import RunDir
 from runner.io.signals import Signals
-from runner.io.terminal import Display
 from runner.io.workloads import staged
-from runner.model import Cell, Host, Line, Plan, Problem, Result, Workload
-from runner.records import encode
+from runner.model import Cell, Host, Plan, Workload
 
 BUSY = 75  # the agent's exit status when another run holds the host
-FOLLOWERS = 5  # a follower that is killed is replaced so often
 LOST_AFTER_S = 20.0  # the agent ends a cell whose controller was silent for so long
 
 
@@ -49,6 +42,11 @@ class Run:
     def launch_host(self) -> Host:
         """The host whose agent starts the cells."""
         return self.plan.cluster.hosts[0]
+
+    def hosts(self, cells: Sequence[Cell]) -> list[Host]:
+        """The hosts that these cells use, the launch host first."""
+        used = {place.host for cell in cells for place in cell.placement} | {self.launch_host.name}
+        return [host for host in self.plan.cluster.hosts if host.name in used]
 
     @property
     def agent_root(self) -> str:
@@ -80,13 +78,18 @@ def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> bool:
 
     Raises BusyError, HostError.
     """
+    hosts, cluster = run.hosts(todo), run.plan.cluster
     work = {
         "run": run.plan.run,
         "cells": [cell.id for cell in todo],
+        "hosts": [{"name": host.name, "address": host.address} for host in hosts],
         "launch_host": run.launch_host.name,
-        "mpirun": run.plan.cluster.mpirun,
+        "mpirun": cluster.mpirun,
+        "root": run.agent_root,
+        "python": cluster.agent_python,
         "detached": run.plan.detached,
         "lost_after_s": LOST_AFTER_S,
+        "remedy": command("-i", _cluster_word(run), "provision"),
     }
     run.folder.stop.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="runkit-stage-") as folder:
@@ -98,31 +101,57 @@ def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> bool:
             {cell.id: cell.hostfile for cell in todo if cell.hostfile is not None},
             run.folder.workload,
         )
-        outcome = _playbook("bench", run, {"bench_agent_stage": str(target)}, signals)
+        variables = {"bench_agent_stage": str(target), "bench_agent_launch_host": run.launch_host.name}
+        outcome = _playbook("bench", run, todo, variables, signals)
     if outcome.successful or outcome.status == "canceled":
         return outcome.successful
     busy = next((failure for failure in outcome.failures if failure.status == BUSY), None)
     if busy is not None:
+        other, _, where = busy.message.partition(" on ")
         raise BusyError(
-            f"cluster {run.plan.cluster.name}: run {busy.message} is working on {busy.host}; wait for it, "
-            f"or end it with: {command('stop', busy.message)}"
+            f"cluster {run.plan.cluster.name}: run {other} is working on {where or busy.host}; wait for it, "
+            f"or end it with: {command('stop', other)}"
         )
-    raise _host_error("stage the run", outcome)
+    raise _host_error(run, "stage the run", outcome.failures, outcome.status)
 
 
-def _playbook(name: str, run: Run, variables: Mapping[str, str], signals: Signals | None) -> ansible.Outcome:
+def _playbook(
+    name: str, run: Run, cells: Sequence[Cell], variables: Mapping[str, str], signals: Signals | None = None
+) -> ansible.Outcome:
     return ansible.playbook(
         name,
         run.inventory,
         {"bench_agent_root": run.agent_root, "bench_agent_run": run.plan.run, **variables},
+        hosts=[host.name for host in run.hosts(cells)],
         log=run.folder.log(name) if run.folder.path.exists() else None,
         cancelled=(lambda: signals.count > 0) if signals else (lambda: False),
     )
 
 
-def _host_error(what: str, outcome: ansible.Outcome) -> HostError:
-    said = "; ".join(map(str, outcome.failures)) or outcome.status
-    return HostError(f"cannot {what}: {said}")
+def _host_error(
+    run: Run, what: str, failures: Sequence[ansible.Failure], otherwise: str, then: str = ""
+) -> HostError:
+    hosts = {host.name: host for host in run.plan.cluster.hosts}
+    said = []
+    for failure in failures:
+        host, message = hosts.get(failure.host), failure.message
+        if host is not None and failure.unreachable:
+            message = ssh.explained(host, variables(run, host), message)
+        where = failure.host if failure.unreachable else f"{failure.host}: {failure.task}"
+        said.append(f"{where}: {message}")
+    return HostError(f"cannot {what}: {'; '.join(said) or otherwise}{then}")
+
+
+def variables(run: Run, host: Host) -> Mapping[str, object]:
+    """What the inventory says of a host now; secrets among it are why it is not kept in the plan."""
+    found: Mapping[str, object] = ansible.inventory_list(run.inventory)["_meta"]["hostvars"].get(
+        host.name, {}
+    )
+    return found
+
+
+def _cluster_word(run: Run) -> str:
+    return run.inventory.name if run.inventory.parent == ROOT / "inventory" else str(run.inventory)
 
 
 def command(*words: str) -> str:
@@ -130,177 +159,47 @@ def command(*words: str) -> str:
     return shlex.join(("python", "-m", "runner", *words))
 
 
-# --- follow --------------------------------------------------------------------------------
-
-
-def follow(
-    run: Run, todo: Sequence[Cell], signals: Signals, display: Display, seen: int = 0
-) -> progress.View:
-    """Show the agent's progress until it is done; a first signal asks it to stop, a second ends it at once.
-
-    A detached run is only watched: a signal ends the watching, the run goes on. A follower that is lost is
-    replaced. The first ``seen`` events of the journal are passed over: those of an earlier try.
-    """
-    view = progress.View(tuple(todo))
-    wishes = _Wishes(run, signals, display)
-    for _ in range(FOLLOWERS):
-        began, passed = time.monotonic(), 0
-        with Follower(_agent(run, "follow")) as follower:
-            for came in follower.events(0.5):
-                event = came or {"event": "tick", "seconds": time.monotonic() - began}
-                passed += "t" in event
-                if "t" not in event or passed > seen:
-                    began = time.monotonic() if event["event"] == "cell_started" else began
-                    view = progress.fold(view, event, sample)
-                    _tell(view, event, display)
-                if wishes.leave():
-                    break
-                wishes.pass_on(follower)
-        seen = max(seen, passed)
-        if view.over is not None or wishes.leave():
-            break
-        time.sleep(0.2)
-    display.clear()
-    return view
-
-
-class _Wishes:
-    """What a person asked for while a run goes on, by signals or by ``stop``; each is passed on once."""
-
-    def __init__(self, run: Run, signals: Signals, display: Display) -> None:
-        self._run, self._signals, self._display = run, signals, display
-        self._asked = 0
-
-    def leave(self) -> bool:
-        """Whether a person leaves a run that goes on without them."""
-        return self._run.plan.detached and self._signals.count > 0
-
-    def pass_on(self, follower: Follower) -> None:
-        """Say to the agent what was not said yet."""
-        wanted = max(self._signals.count, int(self._run.folder.stop.exists()))
-        if wanted > self._asked:
-            self._asked = wanted
-            follower.say("stop" if wanted == 1 else "now")
-            self._display.say("stopping ..." if wanted == 1 else "stopping now ...")
-
-
-def sample(cell: Cell, text: str) -> progress.Sample:
-    """What a record line of a cell says; nothing where it is not quite one."""
-    run = parsers.parse_cell([Line(1, text)], cell.log_name, parsers.Known(family=cell.family))
-    if isinstance(run, Problem) or not run.records:
-        return progress.Sample()
-    record = run.records[-1]
-    return progress.Sample(record.step, record.rate, record.done)
-
-
-def _tell(view: progress.View, event: Mapping[str, object], display: Display) -> None:
-    if event["event"] == "cell_ended" and view.ended is event:
-        display.say(progress.ended(view))
-    elif view.over is None and view.ended is None:
-        display.show(progress.line(view))
-
-
-def _agent(run: Run, word: str) -> list[str]:
-    if run.launch_host.connection != "local":
-        raise UsageError(
-            f"{run.launch_host.name}: following a run over SSH is not possible yet; use a local cluster"
-        )
-    folder = Path(run.agent_root) / run.plan.run
-    return [sys.executable, str(folder / "agent.py"), word, str(folder)]
-
-
 # --- collect, stop -------------------------------------------------------------------------
 
 
-def collect(run: Run) -> int:
-    """Bring home what every host measured, each file verified; returns their number. Raises HostError."""
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """How many files came home, and from whom none could: host to what is in the way."""
+
+    files: int
+    absent: Mapping[str, str]
+
+
+def collect(run: Run) -> Fetched:
+    """Bring home what the hosts measured, each file verified. Raises HostError where one in reach cannot."""
+    cells = [cell for cell in run.plan.cells if cell.state == "planned"]
     with tempfile.TemporaryDirectory(prefix="runkit-collect-") as folder:
         for _ in range(2):  # somebody else may have packed the same run in between
-            outcome = _playbook("collect", run, {"bench_agent_collected": folder}, None)
-            if outcome.successful:
+            outcome = _playbook("collect", run, cells, {"bench_agent_collected": folder})
+            failed = [failure for failure in outcome.failures if not failure.unreachable]
+            if not failed:
                 break
         fetched = 0
-        cells = [cell.id for cell in run.plan.cells]
-        for host in run.plan.cluster.hosts:
+        for host in run.hosts(cells):
             path = Path(folder) / f"{host.name}.tar.gz"
             if path.is_file():
-                fetched += archive.unpack(path, host.name, run.folder.path, cells)
-    if not outcome.successful:
-        raise _host_error("collect the run", outcome)
-    return fetched
+                fetched += archive.unpack(path, host.name, run.folder.path, [cell.id for cell in cells])
+    absent = {failure.host: failure.message for failure in outcome.failures if failure.unreachable}
+    if failed or run.launch_host.name in absent or not (outcome.successful or absent):
+        then = f"; once it is back: {command('collect', run.plan.run)}" if absent else ""
+        raise _host_error(run, "collect the run", outcome.failures, outcome.status, then)
+    return Fetched(fetched, absent)
 
 
 def stop(run: Run) -> int:
     """End everything the run left on any host; returns how many hosts something was ended on.
 
-    Raises HostError where something survives or a host does not answer.
+    Raises HostError where something survives or a host does not answer, after the others were seen to.
     """
     run.folder.stop.touch()
-    outcome = _playbook("stop", run, {}, None)
+    outcome = _playbook("stop", run, run.plan.cells, {})
+    ended = sum(1 for changed in outcome.changed.values() if changed)
     if not outcome.successful:
-        raise _host_error("stop the run", outcome)
-    return sum(1 for changed in outcome.changed.values() if changed)
-
-
-# --- judge ---------------------------------------------------------------------------------
-
-
-def judge(run: Run) -> tuple[Result, ...]:
-    """The result of every cell, from what is in the run's folder; writes what is derived from it."""
-    events = tuple(run.folder.journal())
-    results = tuple(_judge_cell(run, cell, events) for cell in run.plan.cells)
-    write_json(run.folder.path / "results.json", "runkit/results", 1, _results(run, results))
-    run.folder.write_sums()
-    return results
-
-
-def _judge_cell(run: Run, cell: Cell, events: tuple[Mapping[str, Any], ...]) -> Result:
-    folder = run.folder.cell(cell.id)
-    text = logs.CellLog(folder)
-    log = parsers.parse_cell(text, cell.log_name, parsers.Known(family=cell.family))
-    if not isinstance(log, Problem):
-        log = replace(log, problems=(*log.problems, *text.problems))
-    traces = evidence.Traces(
-        events=events,
-        ranks=tuple(run.folder.ranks(cell.id)),
-        log=None if isinstance(log, Problem) else log,
-        unread=log.detail if isinstance(log, Problem) else None,
-        last_words=tuple(run.folder.last_words(cell.id)),
-    )
-    result = evidence.judge(cell, traces)
-    if result.state not in ("planned", "refused"):
-        write_json(folder / "evidence.json", "runkit/evidence", 1, evidence.document(cell, traces))
-        write_json(folder / "result.json", "runkit/result", 1, encode(result))
-    return result
-
-
-def _results(run: Run, results: Sequence[Result]) -> dict[str, Any]:
-    return {
-        "run": run.plan.run,
-        "created": run.plan.created,
-        "cluster": run.plan.cluster.name,
-        "title": run.plan.cluster.title,
-        "notes": [note] if (note := shared_cores(run)) else [],
-        "results": [encode(result) for result in results],
-    }
-
-
-def shared_cores(run: Run) -> str | None:
-    """What a table must say where its cards are process slots; None where they are cards."""
-    if run.plan.cluster.card_model:
-        return None
-    cpus = {host: (facts["cpus"], facts["cpu"]) for host, facts in run.folder.facts().items()}
-    each = ", ".join(f"{host}: {count} cores, {model}" for host, (count, model) in sorted(cpus.items()))
-    text = "cards are process slots that share the cores of their machine"
-    return f"{text} ({each}); a speed-up here says nothing about accelerators" if each else text
-
-
-def tabulate(run: Run, results: Sequence[Result]) -> str:
-    """The tables as Markdown; writes them into the run's folder in every format."""
-    made = tables.tables(results, shared_cores(run))
-    template = (ROOT / "reports" / "templates" / "report.html.j2").read_text("utf-8")
-    title = f"{run.plan.cluster.title}, {run.plan.created}"
-    for name, form in (("report.md", "md"), ("report.html", "html"), ("results.csv", "csv")):
-        text = render.render(made, form, title, "en", template)
-        write_bytes(run.folder.path / name, text.encode())
-    return render.markdown(made)
+        then = f"; ended on {ended} other host(s); once it is back: {command('stop', run.plan.run)}"
+        raise _host_error(run, "stop the run everywhere", outcome.failures, outcome.status, then)
+    return ended

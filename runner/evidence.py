@@ -34,6 +34,7 @@ class Traces:
     log: LogRun | None
     unread: str | None
     last_words: tuple[tuple[str, str], ...]
+    absent: tuple[str, ...] = ()  # hosts of the cell that could not be asked for what it left there
 
 
 def judge(cell: Cell, traces: Traces) -> Result:
@@ -83,11 +84,23 @@ def _state(cell: Cell, traces: Traces) -> tuple[str, str | None]:
         since = traces.events[traces.events.index(started) :]
         lost = any(event["event"] == "agent_lost" for event in since)
         return ("lost", "the agent was lost while it ran") if lost else ("running", "not ended yet")
+    if ended["outcome"] == "exited" and ended["status"] == 0:
+        return _measured(cell, traces)
+    return _ended_badly(ended, traces)
+
+
+def _ended_badly(ended: Mapping[str, Any], traces: Traces) -> tuple[str, str]:
+    if ended["outcome"] == "lost":
+        return "lost", str(ended["reason"])
     if ended["outcome"] != "exited":
         return str(ended["outcome"]), _why(ended, _errors(traces.last_words))
-    if ended["status"] != 0:
-        return "failed", _why(ended, _errors(traces.last_words) or traces.last_words)
+    return "failed", _why(ended, _errors(traces.last_words) or traces.last_words)
+
+
+def _measured(cell: Cell, traces: Traces) -> tuple[str, str | None]:
     reason = _shortfall(cell, traces)
+    if reason and traces.absent:
+        return "lost", f"what it left on {', '.join(traces.absent)} could not be collected"
     return ("failed", reason) if reason else ("measured", None)
 
 

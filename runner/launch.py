@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from runner.model import Cluster, Placement
 
 SHIM = ("sh", "shim.sh")  # wraps each rank: records who it is, then becomes the command
+RSH = "sh rsh.sh"  # reaches the other hosts: what it starts there carries the agent's marks
 
 # Where ranks share cores, threads within a rank only get in the way of the other ranks.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -64,10 +65,21 @@ def mpirun(start: Start, cluster: Cluster) -> Launch:
         ("--mca", "pml", "ob1"),
         ("--mca", "btl", "self,vader,tcp" if many else "self,vader"),
         *([] if cluster.card_model else [("--mca", "mpi_yield_when_idle", "1")]),
+        *(_between_hosts(cluster) if many else []),
         *(("-x", name) for name in exported),
     ]
     words = [word for option in options for word in option]
     return Launch((cluster.mpirun, *words, *_shimmed(start)), {**env, **AS_ROOT})
+
+
+def _between_hosts(cluster: Cluster) -> list[tuple[str, str, str]]:
+    """Straight from the launch host to each other, as no other way is trusted; over the network stated.
+
+    Version 5 has other names for ``oob_tcp_if_include`` and ``plm_rsh_*``, and takes these too.
+    """
+    ways = [("--mca", "plm_rsh_agent", RSH), ("--mca", "plm_rsh_no_tree_spawn", "1")]
+    networks = ("btl_tcp_if_include", "oob_tcp_if_include") if cluster.cidr else ()
+    return ways + [("--mca", name, cluster.cidr) for name in networks]
 
 
 def local(start: Start, cluster: Cluster) -> Launch:

@@ -39,6 +39,7 @@ class Cluster:
     mpirun: str
     agent_root: str  # where the agent keeps its runs on every host; may start with "~"
     cidr: str = ""  # the network that the ranks talk over; "" where it is not stated
+    agent_python: str = "python3"  # runs the agent on every host
 
     @property
     def cards(self) -> int:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0 when every file came home with the checksum that its host took."""
-    from runner import conduct
+    from runner import conduct, judging
     from runner.io import rundir
 
     folder = rundir.find(args.run_id)
@@ -26,11 +26,18 @@ def run(args: argparse.Namespace) -> int:
     changed = folder.wrong_sums()
     for name in changed:
         print(f"{name}: is not what it was when it was collected; fetched again", file=sys.stderr)
-    files = conduct.collect(opened)
-    if not files:
+    fetched = conduct.collect(opened)
+    judging.judge(folder, opened.plan, fetched.absent)
+    if fetched.absent:
+        missing = "; ".join(f"{host}: {why}" for host, why in fetched.absent.items())
+        raise HostError(
+            f"{opened.plan.run}: {fetched.files} files, but not those of {missing}; collect again"
+        )
+    if not fetched.files:
         raise HostError(
             f"{opened.plan.run}: its hosts hold nothing of it; what is in {folder.path} is all there is"
         )
-    conduct.judge(opened)
-    print(f"{opened.plan.run}: {files} files, each with the checksum taken on its host", file=sys.stderr)
+    print(
+        f"{opened.plan.run}: {fetched.files} files, each with the checksum taken on its host", file=sys.stderr
+    )
     return 0

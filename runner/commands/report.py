@@ -132,13 +132,13 @@ def _logs(source: str, tell: bool) -> Iterator[Reading]:
 
 def _results(folder: RunDir) -> tuple[list[Result], str | None]:
     """The results of a run, judged anew where results.json was deleted."""
-    from runner import conduct
+    from runner import conduct, judging
     from runner.io.files import read_json
     from runner.records import decode
 
     path = folder.path / "results.json"
     if not path.exists():
-        conduct.judge(conduct.open_run(folder))
+        judging.judge(folder, conduct.open_run(folder).plan)
     body = read_json(path, "runkit/results", 1)
     results, notes = body.get("results"), body.get("notes", [])
     if not isinstance(results, list) or not isinstance(notes, list):

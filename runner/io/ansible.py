@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Failure:
     task: str
     status: int | None
     message: str
+    unreachable: bool = False
 
     def __str__(self) -> str:
         return f"{self.host}: {self.task}: {self.message}"
@@ -48,15 +50,19 @@ class Outcome:
         return self.status == "successful"
 
 
-def playbook(
+def playbook(  # noqa: PLR0913 - the options of one command line
     name: str,
     inventory: Path,
     variables: Mapping[str, str],
     *,
+    hosts: Sequence[str] = (),
     log: Path | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Run ``playbooks/NAME.yml`` on a cluster. ``variables`` are names and paths, never command text."""
+    """Run ``playbooks/NAME.yml`` on ``hosts`` of a cluster, on all where none is named.
+
+    ``variables`` are names and paths, never command text.
+    """
     import ansible_runner  # a tenth of a second, which `--help` need not pay
 
     with tempfile.TemporaryDirectory(prefix="runkit-ansible-") as private:
@@ -66,6 +72,7 @@ def playbook(
             playbook=str(ROOT / "playbooks" / f"{name}.yml"),
             inventory=str(inventory.resolve()),
             extravars=dict(variables),
+            limit=",".join(hosts) or None,
             envvars=_environment(),
             settings={"suppress_ansible_output": True, "pexpect_timeout": CANCEL_LOOK_S},
             quiet=True,
@@ -80,6 +87,7 @@ def playbook(
     return Outcome(done.status, failures, {host: int(n) for host, n in stats.get("changed", {}).items()})
 
 
+@cache  # a second each time, and one command sees one inventory
 def inventory_list(inventory: Path) -> dict[str, Any]:
     """What ``ansible-inventory --list`` makes of a cluster's folder. Raises UsageError with its words."""
     import ansible_runner
@@ -125,7 +133,15 @@ def _failures(events: Any) -> list[Failure]:
             continue
         text = str(result.get("stderr") or result.get("msg") or "failed without a word")
         last = text.strip().splitlines()[-1] if text.strip() else "failed"
-        failures.append(Failure(str(data.get("host")), str(data.get("task")), result.get("rc"), last))
+        failures.append(
+            Failure(
+                str(data.get("host")),
+                str(data.get("task")),
+                result.get("rc"),
+                last,
+                event["event"] == "runner_on_unreachable",
+            )
+        )
     return failures
 
 

@@ -34,8 +34,8 @@ def stage(
     ``cells`` and ``hostfiles`` by cell id; ``workloads`` is the folder of the workloads' files.
     """
     with zipfile.ZipFile(target, "w") as stage:
-        stage.write(AGENT_FILES / "unpack.py", "__main__.py")
-        for name in ("agent.py", "shim.sh"):
+        stage.write(AGENT_FILES / "describe.py", "__main__.py")
+        for name in ("agent.py", "rsh.sh", "shim.sh"):
             stage.write(AGENT_FILES / name, name)
         stage.writestr("work.json", _json({"schema": "runkit/work", "version": 1, **work}))
         for cell, body in cells.items():

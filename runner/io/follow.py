@@ -6,6 +6,7 @@ import json
 import os
 import select
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import Any
 from runner.errors import HostError
 
 BEAT_S = 1.0
+LAST_WORDS = 2000  # bytes of standard error that are looked at
 
 
 class Follower:
@@ -23,13 +25,16 @@ class Follower:
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
+        self.status: int | None = None
+        self.said = ""  # the last line of its standard error, once it has ended
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         try:
             # Its own session: Ctrl-C at the terminal is ours to answer, not its.
             self._process = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=self._errors,
                 start_new_session=True,
             )
         except OSError as error:
@@ -52,10 +57,14 @@ class Follower:
         self._process.stdin.close()
         self._process.stdout.close()
         try:
-            self._process.wait(timeout=2)
+            self.status = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        with self._errors as errors:
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - LAST_WORDS))
+            said = errors.read().decode("utf-8", "replace").strip()
+        self.said = said.splitlines()[-1].strip() if said else ""
 
     def events(self, wait_s: float) -> Iterator[dict[str, Any] | None]:
         """Events as they come; None whenever none came for ``wait_s`` seconds. Ends with the agent."""

@@ -20,7 +20,7 @@ from runner.names import hint, is_name, shown, valued
 
 CLUSTER_WIDE = (
     *("cluster_title", "cluster_card_model", "cluster_python", "cluster_mpirun", "cluster_cidr"),
-    "bench_agent_root",
+    *("bench_agent_root", "bench_agent_python"),
 )
 PER_HOST = ("cluster_cards", "ansible_host", "ansible_connection")
 MOST_CARDS = 100_000  # of one host; more is a slip of the finger
@@ -144,6 +144,7 @@ def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) 
         mpirun=facts["cluster_mpirun"] or (_own_mpirun() if here else "mpirun"),
         agent_root=facts["bench_agent_root"],
         cidr=facts["cluster_cidr"],
+        agent_python=facts["bench_agent_python"],
     )
 
 

@@ -1,7 +1,8 @@
-"""The agent: works through the cells of a run on the launch host, and leaves nothing behind.
+"""The agent: works through the cells of a run on the launch host, and leaves nothing behind on any host.
 
-usage: agent.py start  RUN_DIR HOST    describe this host; on the launch host: take the lock, go into the
-                                       background and work through the cells
+usage: agent.py start  RUN_DIR         on the launch host: have the work begun, in the background
+       agent.py work   RUN_DIR         work through the cells; `start` calls it
+       agent.py attend RUN_DIR HOST    on every other host: keep its lock, and end the run's processes there
        agent.py follow RUN_DIR         print the journal as it grows; read beat, stop and now from stdin
        agent.py stop   RUN_DIR         end everything the run left on this host
        agent.py pack   RUN_DIR         put what the run measured into one archive and print its path
@@ -23,9 +24,10 @@ import hashlib
 import io
 import json
 import os
-import platform
+import pwd
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -39,13 +41,24 @@ TICK_S = 0.5  # between two looks at logs, deadlines, disk and controller
 GRACE_S = 5.0  # from SIGTERM to SIGKILL
 RESERVE_BYTES = 256 * 1024  # given back to a full disk, so that the journal can still say so
 LOW_BYTES = 64 * 1024  # a disk with less free than this is full
+SETTLE_S = 0.3  # what a launcher's daemons on other hosts may need to end after it
+BEAT_S = 1.0  # between two signs of life, of the agent to an attendant
+SILENT_S = 8.0  # a connection to an attendant that is silent for so long is made anew
+LOST_S = (
+    20.0  # a host whose attendant is silent for so long is lost; an attendant ends its ranks after it too
+)
+GATHER_S = 15.0  # for all attendants to be there at the start
+SSH = (
+    *("ssh", "-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5"),
+    *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+)
 SCAN_BYTES = 256 * 1024  # of new log text read per file and look; more than any record needs
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - only folders of our own are made there
 BUSY = 75  # exit status of `start` when another run holds the host (EX_TEMPFAIL)
 INHERITED = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "USER")
 NOT_PACKED = {
-    *("agent.py", "agent.log", "beat", "collect.tar.gz", "host", "progress.json", "reserve", "shim.sh"),
-    *("stage.pyz", "unpack.py", "work.json", "workload", "__main__.py"),
+    *("agent.py", "agent.log", "beat", "collect.tar.gz", "host", "progress.json", "reserve", "rsh.sh"),
+    *("shim.sh", "stage.pyz", "unpack.py", "work.json", "workload", "__main__.py"),
 }
 
 
@@ -143,6 +156,15 @@ def end_processes(run: str, hurry: Callable[[], bool]) -> List[int]:
     return left
 
 
+def settle(run: str) -> List[int]:
+    """What is still there after the launcher's end, once what was about to end by itself has ended."""
+    deadline, left = time.monotonic() + SETTLE_S, processes_of(run)
+    while left and time.monotonic() < deadline:
+        time.sleep(0.02)
+        left = processes_of(run)
+    return left
+
+
 def _signal_all(pids: Sequence[int], signum: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -193,6 +215,32 @@ def lock_holder(run_dir: str) -> Dict[str, Any]:
         return {}
 
 
+def take_lock(run_dir: str) -> Optional[int]:
+    for _ in range(10):  # a follower may hold it for an instant, to see whether it is free
+        lock = try_lock(run_dir, fcntl.LOCK_EX)
+        if lock is not None:
+            return lock
+        time.sleep(0.1)
+    return None
+
+
+def sign_lock(lock: int, run: str) -> None:
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps({"run": run, "pid": os.getpid()}).encode(), 0)
+
+
+def workers(run: str) -> List[int]:
+    """Agents, their guards and attendants of a run on this host, stopped ones too."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open("/proc/%s/cmdline" % name, "rb") as stream:
+            words = os.fsdecode(stream.read()).split("\0")[1:4]  # after the name of Python
+            is_ours = words[0:1] and words[0].endswith("agent.py") and words[1:2] in (["work"], ["attend"])
+            if is_ours and os.path.basename(words[2]) == run and int(name) != os.getpid():
+                found.append(int(name))
+    return found
+
+
 def is_working(run_dir: str) -> bool:
     """Whether the agent of this run (or what it left to clean up after it) is alive."""
     handle = try_lock(run_dir, fcntl.LOCK_SH)
@@ -237,6 +285,193 @@ class Watch:
         return whole if whole else max(0, len(text) - SCAN_BYTES // 2)
 
 
+# --- other hosts ---------------------------------------------------------------------------
+
+
+class Attendant:
+    """The run's hand on another host: ``agent.py attend`` there, at the end of an SSH connection.
+
+    Each side tells the other that it lives. A connection that ends or falls silent is made anew, and takes
+    the place of the old one. ``heard`` is when the host last gave a sign of life.
+    """
+
+    def __init__(self, host: Dict[str, str], work: Dict[str, Any]) -> None:
+        self.name = host["name"]
+        folder = work["root"] + "/" + work["run"]
+        folder = folder[2:] if folder.startswith("~/") else folder  # sshd starts commands at home
+        command = [work["python"], folder + "/agent.py", "attend", folder, self.name]
+        self.argv = [*SSH, host["address"], " ".join(map(shlex.quote, command))]
+        self.process: "Optional[subprocess.Popen[bytes]]" = None
+        self.heard = self.tried = time.monotonic()
+        self.told = 0.0  # when it was last told that the agent lives
+        self.tries, self.rest = 0, b""
+        self.ready: Optional[Dict[str, Any]] = None  # what it said of its host
+        self.refusal, self.complaint = "", ""  # why it will not attend; what ssh said last
+        self.task, self.word, self.swept = 0, "", (0, 0)  # the newest thing asked for; its result
+        self.done = 0
+
+    def tend(self) -> None:
+        """Hear what came, tell that the agent lives; connect where nobody is at the other end."""
+        now = time.monotonic()
+        self._hear()
+        if self.process is None or self.process.poll() is not None or now > self._newest() + SILENT_S:
+            if self.process is None or now > self.tried + 1:
+                self._connect()
+        elif now > self.told + BEAT_S:
+            self.told = now
+            self._say("beat")
+
+    def ask(self, word: str) -> None:
+        """``sweep`` the run's processes away, ``now`` without grace; the answer makes it ``idle``."""
+        if self.idle():
+            self.task += 1
+        self.word = word
+        self._say("%s %d" % (word, self.task))
+
+    def idle(self) -> bool:
+        return self.done == self.task
+
+    def lost(self) -> bool:
+        return time.monotonic() > self.heard + LOST_S
+
+    def close(self) -> None:
+        """The end of its standard input is the end of its work."""
+        if self.process is not None and self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+
+    def _newest(self) -> float:
+        return max(self.heard, self.tried)
+
+    def _connect(self) -> None:
+        self.close()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.tries, self.tried, self.rest = self.tries + 1, time.monotonic(), b""
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            self.argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            os.set_blocking(stream.fileno(), False)  # type: ignore[union-attr]
+
+    def _hear(self) -> None:
+        if self.process is None:
+            return
+        said = _read(self.process.stderr).decode("utf-8", "replace").strip()
+        self.complaint = said.splitlines()[-1] if said else self.complaint
+        *lines, self.rest = (self.rest + _read(self.process.stdout)).split(b"\n")
+        for line in lines:
+            self._take(line.decode("utf-8", "replace").split(" ", 1))
+
+    def _take(self, words: List[str]) -> None:
+        if words[0] not in ("alive", "ready", "swept", "refused"):
+            return  # what a login says of its own accord
+        self.heard = time.monotonic()
+        if words[0] == "refused":
+            self.refusal = words[1]
+        elif words[0] == "ready":
+            self.ready = json.loads(words[1])
+            if not self.idle():  # the one who was asked is gone
+                self._say("%s %d" % (self.word, self.task))
+        elif words[0] == "swept":
+            task, found, survivors = map(int, words[1].split())
+            if task == self.task:
+                self.done, self.swept = task, (found, survivors)
+
+    def _say(self, line: str) -> None:
+        if self.process is not None and self.process.stdin is not None and not self.process.stdin.closed:
+            with contextlib.suppress(OSError):
+                os.write(self.process.stdin.fileno(), line.encode() + b"\n")
+
+
+def _read(stream: Any) -> bytes:
+    """What a pipe holds just now."""
+    try:
+        return os.read(stream.fileno(), 1 << 16)
+    except BlockingIOError:
+        return b""
+
+
+class Attending:
+    """The other end: keeps the host's lock; ends the run's processes when asked to, or when left alone."""
+
+    def __init__(self, run: str, lock: int) -> None:
+        self.run, self.lock = run, lock
+        self.heard, self.alone, self.rest = time.monotonic(), False, b""
+        self.task, self.done, self.urgent = 0, 0, False
+
+    def main(self) -> int:
+        while not self._left_alone():
+            select.select([0], [], [], BEAT_S)
+            self._listen()
+            if self.task > self.done:
+                found = len(processes_of(self.run) if self.urgent else settle(self.run))
+                survivors = clean_up(self.run, self._hurry)
+                self.done = self.task
+                tell("swept %d %d %d" % (self.done, found, len(survivors)))
+        survivors = clean_up(self.run, at_once)
+        if not survivors:
+            os.ftruncate(self.lock, 0)
+        return 1 if survivors else 0
+
+    def _left_alone(self) -> bool:
+        return self.alone or time.monotonic() > self.heard + LOST_S
+
+    def _hurry(self) -> bool:
+        self._listen()
+        return self.urgent or self._left_alone()
+
+    def _listen(self) -> None:
+        try:
+            text = os.read(0, 4096)
+        except BlockingIOError:
+            return
+        self.alone = not text
+        self.heard = time.monotonic()
+        *lines, self.rest = (self.rest + text).split(b"\n")
+        for line in lines:
+            word, _, task = line.partition(b" ")
+            if word == b"beat":
+                tell("alive")
+            elif int(task) > self.done:
+                self.task, self.urgent = int(task), word == b"now"
+
+
+def tell(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody may be listening any more
+        os.write(1, line.encode() + b"\n")
+
+
+def attend(run_dir: str, host: str) -> int:
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(signum, signal.SIG_IGN)
+    os.set_blocking(0, False)
+    run = os.path.basename(run_dir)
+    here = read_json(run_dir, "facts.json")
+    if here["host"] != host:
+        text = "%s is one folder for %s and %s; put bench_agent_root on a disk of each host"
+        tell("refused " + text % (run_dir, host, here["host"]))
+        return 1
+    lock = take_lock(run_dir)
+    if lock is None and lock_holder(run_dir).get("run") == run:  # an attendant that lost its agent
+        _signal_all(workers(run), signal.SIGKILL)
+        lock = take_lock(run_dir)
+    if lock is None:
+        tell("refused busy %s" % lock_holder(run_dir).get("run", "unknown"))
+        return BUSY
+    dead = lock_holder(run_dir).get("run", run)
+    if dead != run:  # those who should have ended it died with it
+        clean_up(dead, at_once)
+    sign_lock(lock, run)
+    tell("ready " + json.dumps({"mpi": here["mpi"]}))
+    return Attending(run, lock).main()
+
+
+# --- the agent -----------------------------------------------------------------------------
+
+
 class Verdict(Exception):
     """Why a cell must end now: ``outcome`` in one word, ``reason`` for people, ``last`` ends the run too."""
 
@@ -264,15 +499,50 @@ class Agent:
             signal.signal(signum, self._on_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.beat = (0, time.monotonic())
+        others = [host for host in self.work["hosts"] if host["name"] != self.work["launch_host"]]
+        self.attendants = [Attendant(host, self.work) for host in others]
 
     def _on_stop(self, *_: object) -> None:
         self.stops += 1
+
+    def gather(self) -> str:
+        """Wait until every other host is attended; returns what is in the way of the run, or ""."""
+        deadline = time.monotonic() + GATHER_S
+        while any(each.ready is None for each in self.attendants):
+            for each in self.attendants:
+                each.tend()
+                if each.refusal.startswith("busy "):
+                    return "%s on %s" % (each.refusal, each.name)
+                if each.refusal:
+                    return each.refusal
+                if each.ready is None and (each.tries > 3 or time.monotonic() > deadline):
+                    text = "%s: cannot be reached over ssh from %s: %s; set it right with: %s"
+                    said = each.complaint or "no answer"
+                    return text % (each.name, self.work["launch_host"], said, self.work["remedy"])
+            time.sleep(0.02)
+        return self._mpi_differs()
+
+    def _mpi_differs(self) -> str:
+        if not self.attendants:
+            return ""
+        own = read_json(self.dir, "facts.json")
+        found = [(own["host"], own["mpi"])] + [
+            (one.name, (one.ready or {})["mpi"]) for one in self.attendants
+        ]
+        for host, version in found:
+            if version is None:
+                return "%s: %s does not run there; %s" % (host, self.work["mpirun"], self.work["remedy"])
+        if len({version for _, version in found}) == 1:
+            return ""
+        listed = ", ".join("%s: %s" % pair for pair in found)
+        return "all ranks of a job need the same Open MPI (%s); give the hosts one release" % listed
 
     def main(self) -> None:
         self.journal.write("agent_started", run=self.run, pid=os.getpid(), cells=self.work["cells"])
         reason = "done"
         try:
             self.journal.make_reserve()
+            self._sweep("now")  # what an earlier try left on a host that was lost
             for cell in self.work["cells"]:
                 if self.stops:
                     raise Verdict("stopped", "stopped on request")
@@ -282,9 +552,13 @@ class Agent:
             reason = verdict.reason
         except OSError as error:
             reason = "%s: %s" % (error.filename or self.dir, error.strerror)
-        survivors = clean_up(self.run, at_once)  # nothing is left by now, unless an OSError cut a cell short
+        found = self._sweep("now")  # nothing is left by now, unless an OSError cut a cell short
         self.journal.free_reserve()
-        self.journal.write("agent_ended", reason=reason, survivors=len(survivors))
+        self.journal.write(
+            "agent_ended", reason=reason, survivors=found["survivors"], unswept=found["unswept"]
+        )
+        for each in self.attendants:
+            each.close()
         os.ftruncate(self.lock, 0)
         if self.guard_pipe is not None:
             os.write(self.guard_pipe, b"q")
@@ -299,14 +573,14 @@ class Agent:
         process, last = None, False
         try:
             process = self._launch(folder, cell)
-            status = self._attend(process, cell, watch, began)
+            status = self._watch(process, cell, watch, began)
+            if status:
+                self._confirm_hosts()
             outcome, reason = "exited", "%s exited with %d" % (os.path.basename(cell["argv"][0]), status)
             if status and free_bytes(self.dir) < LOW_BYTES:
                 raise Verdict("failed", "no space left in %s" % self.dir, last=True)
         except Verdict as verdict:
             outcome, reason, last = verdict.outcome, verdict.reason, verdict.last
-        swept = len(processes_of(self.run))
-        survivors = clean_up(self.run, lambda: self.stops > 1)
         self.journal.write(
             "cell_ended",
             cell=cell_id,
@@ -314,11 +588,54 @@ class Agent:
             reason=reason,
             status=exit_status(process),
             seconds=round(time.monotonic() - began, 3),
-            swept=swept,
-            survivors=len(survivors),
+            **self._sweep("sweep"),
         )
         if last:
             raise Verdict(outcome, reason)
+
+    def _sweep(self, word: str) -> Dict[str, Any]:
+        """End what the run left, on all hosts at once: how many processes were found, where, and survived."""
+        for each in self.attendants:
+            each.ask(word)
+        found = {
+            self.work["launch_host"]: len(settle(self.run) if word == "sweep" else processes_of(self.run))
+        }
+        survivors = len(clean_up(self.run, self._hurry if word == "sweep" else at_once))
+        while any(not each.idle() and not each.lost() for each in self.attendants):
+            self._hurry()
+            time.sleep(0.01)
+        answered = [each for each in self.attendants if each.idle()]
+        found.update((each.name, each.swept[0]) for each in answered)
+        return {
+            "swept": sum(found.values()),
+            "swept_on": {host: count for host, count in found.items() if count},
+            "survivors": survivors + sum(each.swept[1] for each in answered),
+            "unswept": [each.name for each in self.attendants if each not in answered],
+        }
+
+    def _hurry(self) -> bool:
+        """Whether there is no time for grace; the attendants are kept alive, and told so."""
+        for each in self.attendants:
+            each.tend()
+            if self.stops > 1 and each.word == "sweep" and not each.idle():
+                each.ask("now")
+        return self.stops > 1
+
+    def _confirm_hosts(self) -> None:
+        """A launcher may see before the agent does that a host is gone: ask before its status is believed."""
+        asked = time.monotonic()
+        while any(each.heard < asked for each in self.attendants):
+            self._watch_hosts()
+            time.sleep(0.05)
+
+    def _watch_hosts(self) -> None:
+        for each in self.attendants:
+            each.tend()
+            if each.lost():
+                text = "%s was lost: no sign of life for %g s" % (each.name, LOST_S)
+                raise Verdict(
+                    "lost", "%s (%s)" % (text, each.complaint) if each.complaint else text, last=True
+                )
 
     def _launch(self, folder: str, cell: Dict[str, Any]) -> "subprocess.Popen[bytes]":
         env = {name: os.environ[name] for name in INHERITED if name in os.environ}
@@ -342,7 +659,7 @@ class Agent:
             text = "%s cannot be started: %s" % (cell["argv"][0], error.strerror)
             raise Verdict("failed", text, last=error.errno == errno.ENOSPC) from error
 
-    def _attend(
+    def _watch(
         self, process: "subprocess.Popen[bytes]", cell: Dict[str, Any], watch: Watch, began: float
     ) -> int:
         """Wait for the end of the launcher; returns its status, or raises the Verdict that ends it sooner."""
@@ -359,6 +676,7 @@ class Agent:
                 last_record = now
                 write_progress(self.dir, cell["id"], watch, now - began)
             self._watch_guard()
+            self._watch_hosts()
             self._watch_world(now)
             if now - began > limits["total_s"]:
                 raise Verdict("timeout", "not done after %g s" % limits["total_s"])
@@ -407,6 +725,8 @@ class Agent:
         signal.set_wakeup_fd(-1)
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, signal.SIG_IGN)
+        for each in self.attendants:  # they must see the agent's end, too
+            each.close()
         if os.read(agent_alive, 1) == b"q":
             return
         survivors = clean_up(self.run, at_once)
@@ -451,25 +771,10 @@ def free_bytes(path: str) -> int:
 # --- start ---------------------------------------------------------------------------------
 
 
-def start(run_dir: str, host: str) -> int:
-    work = read_json(run_dir, "work.json")
-    with open(os.path.join(run_dir, "host"), "w", encoding="utf-8") as stream:
-        stream.write(host + "\n")
-    write_json(facts(host, work), run_dir, "facts.json")
-    if host != work["launch_host"]:
-        return 0
-    answer, tell = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(answer)
-        os.setsid()
-        if os.fork() == 0:
-            _background(run_dir, tell)
-        os._exit(0)
-    os.close(tell)
-    os.waitpid(child, 0)
-    with os.fdopen(answer) as stream:
-        said = stream.read()
+def start(run_dir: str) -> int:
+    """Begin the work where the end of this login cannot end it, and wait for its first word."""
+    argv = [sys.executable, os.path.join(run_dir, "agent.py"), "work", run_dir]
+    said = _spawn(run_dir, [*scope(os.path.basename(run_dir)), *argv]) or _spawn(run_dir, argv)
     if said == "started":
         return 0
     if said.startswith("busy"):
@@ -481,75 +786,59 @@ def start(run_dir: str, host: str) -> int:
     return 1
 
 
-def _background(run_dir: str, tell: int) -> None:
-    log = os.open(os.path.join(run_dir, "agent.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
-    os.chdir(run_dir)
-    lock = _take_lock(run_dir)
+def scope(run: str) -> List[str]:
+    """What puts the agent out of reach of a login's end, where systemd may end what a login leaves.
+
+    A user's own systemd outlives the user's logins only where it lingers; elsewhere a scope would not help.
+    """
+    if not os.path.isdir("/run/systemd/system"):
+        return []
+    words = ["systemd-run", "--quiet", "--collect", "--scope", "--unit=runkit-" + run]
+    if os.geteuid() == 0:
+        return words
+    lingers = os.path.exists("/var/lib/systemd/linger/" + pwd.getpwuid(os.geteuid()).pw_name)
+    return [*words, "--user"] if lingers else []
+
+
+def _spawn(run_dir: str, argv: Sequence[str]) -> str:
+    env = dict({"XDG_RUNTIME_DIR": "/run/user/%d" % os.geteuid()}, **os.environ)
+    with open(os.path.join(run_dir, "agent.log"), "ab") as log:
+        try:
+            child = subprocess.Popen(
+                argv,
+                cwd=run_dir,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        except OSError:
+            return ""
+    assert child.stdout is not None
+    return child.stdout.read().decode("utf-8", "replace")
+
+
+def work(run_dir: str) -> int:
+    lock = take_lock(run_dir)
     if lock is None:
-        os.write(tell, b"busy " + str(lock_holder(run_dir).get("run", "unknown")).encode())
-        os._exit(0)
+        tell("busy %s" % lock_holder(run_dir).get("run", "unknown"))
+        return BUSY
     dead = lock_holder(run_dir).get("run")
     if dead:  # its agent and the guard died without a word: what it left is ended first
         clean_up(dead, at_once)
     agent = Agent(run_dir, lock)
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps({"run": agent.run, "pid": os.getpid()}).encode(), 0)
-    os.write(tell, b"started")
-    os.close(tell)
+    sign_lock(lock, agent.run)
+    trouble = agent.gather()
+    os.write(1, (trouble or "started").encode())
+    os.dup2(2, 1)  # `start` has heard enough
+    if trouble:
+        for each in agent.attendants:
+            each.close()
+        os.ftruncate(lock, 0)
+        return 1
     agent.main()
-    os._exit(0)
-
-
-def _take_lock(run_dir: str) -> Optional[int]:
-    for _ in range(10):  # a follower may hold it for an instant, to see whether it is free
-        lock = try_lock(run_dir, fcntl.LOCK_EX)
-        if lock is not None:
-            return lock
-        time.sleep(0.1)
-    return None
-
-
-def facts(host: str, work: Dict[str, Any]) -> Dict[str, Any]:
-    """What this machine is; every value as the machine states it, None where it does not."""
-    release = dict(_pairs("/etc/os-release", "="))
-    memory = dict(_pairs("/proc/meminfo", ":")).get("MemTotal", "").split()
-    models = [value for key, value in _pairs("/proc/cpuinfo", ":") if key == "model name"]
-    return {
-        "schema": "runkit/facts",
-        "version": 1,
-        "host": host,
-        "hostname": platform.node(),
-        "os": release.get("PRETTY_NAME"),
-        "kernel": platform.release(),
-        "architecture": platform.machine(),
-        "cpu": models[0] if models else None,
-        "cpus": len(os.sched_getaffinity(0)),
-        "memory_kib": int(memory[0]) if memory else None,
-        "python": platform.python_version(),
-        "mpi": _first_line([work["mpirun"], "--version"]),
-    }
-
-
-def _pairs(path: str, separator: str) -> Iterator[Tuple[str, str]]:
-    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            key, found, value = line.partition(separator)
-            if found:
-                yield key.strip(), value.strip().strip('"')
-
-
-def _first_line(argv: Sequence[str]) -> Optional[str]:
-    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    try:
-        done = subprocess.run(
-            argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return (done.stdout.decode("utf-8", "replace").splitlines() or [""])[0].strip() or None
+    return 0
 
 
 # --- follow --------------------------------------------------------------------------------
@@ -606,6 +895,7 @@ def _obey(run_dir: str) -> bool:
             with open(os.path.join(run_dir, "beat"), "w", encoding="utf-8"):
                 pass
             os.utime(os.path.join(run_dir, "beat"))
+            _print({"event": "beat"})
         elif word in (b"stop", b"now"):
             for _ in range(1 if word == b"stop" else 2):
                 signal_agent(run_dir, signal.SIGTERM)
@@ -623,7 +913,8 @@ def stop(run_dir: str) -> int:
         if not is_working(run_dir):
             break
         asked = True
-        signal_agent(run_dir, signum)
+        _signal_all(workers(run), signum)
+        _signal_all(workers(run), signal.SIGCONT)  # one that was stopped hears nothing else
         deadline = time.monotonic() + wait_s
         while is_working(run_dir) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -646,7 +937,7 @@ def signal_agent(run_dir: str, signum: int) -> None:
 # --- pack ----------------------------------------------------------------------------------
 
 
-def settle(run_dir: str) -> None:
+def close_journal(run_dir: str) -> None:
     """Where agent and guard died together (a host that lost power), the journal says so from now on."""
     journal = Journal(run_dir)
     if not os.path.exists(journal.path) or is_working(run_dir):
@@ -658,7 +949,7 @@ def settle(run_dir: str) -> None:
 
 def pack(run_dir: str) -> int:
     """Everything the run measured here, and a SHA256SUMS of exactly the bytes that were packed."""
-    settle(run_dir)
+    close_journal(run_dir)
     paths = sorted(_packed(run_dir))
     folder = run_dir
     if free_bytes(run_dir) - sum(os.path.getsize(path) for path in paths) < LOW_BYTES:
@@ -713,7 +1004,14 @@ def _add(tar: tarfile.TarFile, name: str, stream: Any, size: int) -> None:
     tar.addfile(member, stream)
 
 
-COMMANDS = {"start": (start, 2), "follow": (follow, 1), "stop": (stop, 1), "pack": (pack, 1)}
+COMMANDS = {
+    "start": (start, 1),
+    "work": (work, 1),
+    "attend": (attend, 2),
+    "follow": (follow, 1),
+    "stop": (stop, 1),
+    "pack": (pack, 1),
+}
 
 
 def main(argv: Sequence[str]) -> int:

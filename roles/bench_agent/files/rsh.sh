@@ -1,0 +1,12 @@
+#!/bin/sh
+# How the launcher reaches another host: over the trust between the cluster's hosts, with the run's mark.
+#
+# usage: sh rsh.sh HOST COMMAND...
+#
+# What the launcher starts there has to be found at the end of the run, and so do its ranks: the command gets the
+# environment that the agent gave to the launcher here. A host that is silent for 15 s counts as gone.
+host=$1
+shift
+exec ssh -T -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=10 \
+    -o ServerAliveInterval=5 -o ServerAliveCountMax=3 -- "$host" \
+    "export RUNKIT_RUN='$RUNKIT_RUN' RUNKIT_CELL='$RUNKIT_CELL' TMPDIR='$TMPDIR'; mkdir -p -m 700 \"\$TMPDIR\"; $*"
