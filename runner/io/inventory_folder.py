@@ -104,7 +104,9 @@ def _hosts_files(path: Path) -> list[Path]:
         if os.access(file, os.X_OK):
             raise UsageError(f"{place(file)}: is executable, so Ansible would run it; chmod -x it")
     if not files:
-        raise UsageError(f"{place(path)}: no hosts.yml; copy inventory/local to begin with")
+        raise UsageError(
+            f"{place(path)}: no hosts.yml; write one as in inventory/local (in a rehearsal cluster, lab up does)"
+        )
     return files
 
 

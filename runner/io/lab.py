@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import HostError, UsageError
-from runner.io import ansible
+from runner.io import ansible, yamlfile
 from runner.io.files import ROOT
 
 PROGRAM = ROOT / "roles" / "lab_host" / "files" / "lab"
@@ -24,6 +24,9 @@ def up(folder: Path, hosts: str, releases: str, say: Callable[[str], None]) -> d
     """
     if lacking := lacks():
         raise HostError("; ".join(lacking))
+    if not _allows(folder):
+        text = "not a rehearsal cluster: no group_vars/all file says cluster_allow_controller: true"
+        raise UsageError(f"{folder}: {text}; copy inventory/lab for a lab of your own")
     # Whatever is started from here on carries the mark by which `down` finds it.
     os.environ["RUNKIT_LAB"] = folder.name
     plan: dict[str, Any] = json.loads(
@@ -40,6 +43,13 @@ def up(folder: Path, hosts: str, releases: str, say: Callable[[str], None]) -> d
     if not outcome.successful:
         raise HostError("; ".join(map(str, outcome.failures)) or outcome.status)
     return plan
+
+
+def _allows(folder: Path) -> bool:
+    """Whether the cluster says that its hosts may be made on this machine."""
+    files = sorted((folder / "group_vars" / "all").glob("*.yml"))
+    documents = [yamlfile.read(path) for path in files]
+    return any(isinstance(each, dict) and each.get("cluster_allow_controller") is True for each in documents)
 
 
 def lacks() -> list[str]:

@@ -109,8 +109,7 @@ def _down(name: str) -> str:
     lab, before = names.read(names.checked_name(name)), traces.find(name)
     traces.remove(name)
     if lab:
-        (Path(lab.folder) / "hosts.yml").unlink(missing_ok=True)
-        shutil.rmtree(Path(lab.folder) / ".ssh", ignore_errors=True)
+        plan.forget(lab)
     return "changed" if before else ""
 
 

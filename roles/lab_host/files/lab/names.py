@@ -30,9 +30,9 @@ PORT = 31420  # of the package proxy, on the bridge's address only
 # so that a capability in there is worth nothing out here. Systemd and distributions leave the range free.
 UID_BASE, UID_COUNT = 1342177280, 65536
 
-_NAME = re.compile(
-    r"[a-z][a-z0-9]{0,7}", re.ASCII
-)  # with the prefixes, an interface name of 15 characters at most
+# With its prefix and the number of a host, an interface name of 15 characters at most. No digit at the end:
+# what belongs to host 1 of lab x1 must not look like what belongs to host 11 of lab x.
+_NAME = re.compile(r"[a-z]([a-z0-9]{0,6}[a-z])?", re.ASCII)
 
 
 class LabError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,10 +18,15 @@ CARDS = 32  # process slots of the whole lab
 MOST_HOSTS = 32
 RELEASES = {"bookworm": "Debian 12", "trixie": "Debian 13"}
 USER = "runkit"  # an ordinary user of every host, with sudo
+HEADER = "# Written by `lab up`, removed by `lab down`.\n"
 
 
 def make(name: str, folder: Path, count: int | None, releases: list[str]) -> Lab:
     """Plan a lab, or find the one that is there. Raises LabError where that one is another."""
+    if not is_ours(folder / "hosts.yml"):
+        raise LabError(
+            f"{folder}: its hosts.yml is not a lab's, and stays; copy inventory/lab for a lab of your own"
+        )
     names.STATE.mkdir(parents=True, exist_ok=True)
     with names.locked(names.STATE):
         lab = names.read(name)
@@ -31,6 +37,19 @@ def make(name: str, folder: Path, count: int | None, releases: list[str]) -> Lab
     _keys(lab)
     _inventory(lab)
     return lab
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is free to be written: it is not there, or a lab wrote it."""
+    return not path.exists() or path.read_text("utf-8", "replace").startswith(HEADER)
+
+
+def forget(lab: Lab) -> None:
+    """Take away what is in the cluster's folder."""
+    path = Path(lab.folder) / "hosts.yml"
+    if is_ours(path):
+        path.unlink(missing_ok=True)
+        shutil.rmtree(path.parent / ".ssh", ignore_errors=True)
 
 
 def _new(name: str, folder: Path, count: int, releases: list[str]) -> Lab:
@@ -142,8 +161,7 @@ def _inventory(lab: Lab) -> None:
     )
     quoted = json.dumps  # a JSON string is a YAML string
     text = (
-        "# Written by `lab up`, removed by `lab down`.\n"
-        "all:\n"
+        HEADER + "all:\n"
         f"  hosts:\n{hosts}"
         "  vars:\n"
         f"    ansible_user: {USER}\n"
