@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test lint perf lock clean
+.PHONY: help setup bench test test-lab test-faults lint perf lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -16,7 +16,13 @@ bench: $(VENV)/runtime ## train on 1, 8 and 32 cards of this machine and print t
 	@$(BIN)/python -m runner bench
 
 test: $(VENV)/dev ## the test suite
-	@$(BIN)/python -m pytest -n 3 $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --ignore=tests/lab $(ARGS)
+
+test-lab: $(VENV)/dev ## the tests on real hosts, which they make on this machine; as root
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/lab -m 'not faults' $(ARGS)
+
+test-faults: $(VENV)/dev ## the long ones of them
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/lab -m faults $(ARGS)
 
 lint: $(VENV)/dev ## style, types and Ansible rules alone; the test suite runs them too
 	@$(BIN)/python -m pytest -q tests/test_house_rules.py $(ARGS)

@@ -67,7 +67,7 @@ def _down(folder: Path, args: argparse.Namespace) -> int:
     from runner.io import lab
 
     _need_root("down")
-    was = lab.down(folder.name)
+    was = lab.down(folder)
     if args.purge:
         lab.purge()
     print(f"lab {folder.name}: {'gone' if was else 'there was none'}", file=sys.stderr)

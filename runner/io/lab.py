@@ -58,9 +58,9 @@ def lacks() -> list[str]:
     return done.stderr.strip().splitlines() if done.returncode else []
 
 
-def down(name: str) -> bool:
-    """Leave nothing of a lab; True where there was something. Raises HostError."""
-    return _do("down", name) == "changed"
+def down(folder: Path) -> bool:
+    """Leave nothing of the lab of a cluster's folder; True where there was something. Raises HostError."""
+    return _do("down", folder.name, str(folder)) == "changed"
 
 
 def purge() -> None:

@@ -25,7 +25,9 @@ class Lab:
         self.folder, self.name = folder, folder.name
         self.work = folder.parent / "work"  # where runs/ is made
         self.work.mkdir(exist_ok=True)
-        shutil.copytree(ROOT / "inventory" / "lab", folder, ignore=shutil.ignore_patterns("hosts.yml", ".ssh"))
+        shutil.copytree(
+            ROOT / "inventory" / "lab", folder, ignore=shutil.ignore_patterns("hosts.yml", ".ssh")
+        )
 
     def __enter__(self) -> Lab:
         return self
@@ -135,3 +137,9 @@ def wait_for(true: Any, what: str, seconds: float = 30) -> float:
         assert time.monotonic() - began < seconds, f"{what}: not within {seconds} s"
         time.sleep(0.1)
     return time.monotonic() - began
+
+
+def lacks() -> list[str]:
+    """What keeps this machine from hosting a lab."""
+    done = subprocess.run([sys.executable, PROGRAM, "check"], capture_output=True, text=True)
+    return done.stderr.splitlines()

@@ -2,11 +2,11 @@
 
 usage: python3 lab check                                    what this machine lacks
        python3 lab plan NAME FOLDER HOSTS RELEASES          decide, or find what was decided; "" is a default
-       python3 lab root RELEASE MIRROR                      the root file system of a release is there
+       python3 lab root MIRROR RELEASE...                   the root file systems of these are there
        python3 lab network NAME                             bridge and package proxy are there
        python3 lab host NAME HOST                           the host runs
        python3 lab status NAME                              what there is, as JSON
-       python3 lab down NAME | purge                        nothing is left; `purge` removes the caches
+       python3 lab down NAME FOLDER | purge                 nothing is left; `purge` removes the caches
 
 `root`, `network`, `host` and `down` print "changed" where they changed something.
 """
@@ -63,8 +63,9 @@ def _plan(name: str, folder: str, count: str, releases: str) -> str:
     return json.dumps(asdict(lab))
 
 
-def _root(release: str, mirror: str) -> str:
-    return "changed" if root.make(release, mirror) else ""
+def _root(mirror: str, *releases: str) -> str:
+    made = [root.make(release, mirror) for release in releases]
+    return "changed" if any(made) else ""
 
 
 def _network(name: str) -> str:
@@ -102,11 +103,15 @@ def _status(name: str) -> str:
 def _state(name: str, which: str, address: str) -> str:
     if traces.leader(name, which) is None:
         return "off"
+    if not traces.is_attended(name, which):
+        return "unattended"
     return "up" if host.greets(address) else "silent"
 
 
-def _down(name: str) -> str:
+def _down(name: str, folder: str) -> str:
     lab, before = names.read(names.checked_name(name)), traces.find(name)
+    if lab and lab.folder != folder:
+        raise LabError(f"lab {name} is that of {lab.folder}; end it there: lab down -i {lab.folder}")
     traces.remove(name)
     if lab:
         plan.forget(lab)

@@ -26,7 +26,7 @@ CALLS = "add_key keyctl bpf"
 
 def up(lab: Lab, host: Host) -> bool:
     """The host runs and answers; True where it was booted. Raises LabError."""
-    booted = traces.leader(lab.name, host.name) is None
+    booted = traces.leader(lab.name, host.name) is None or not traces.is_attended(lab.name, host.name)
     if booted:
         traces.kill(lab.name, host.name)  # what a killed systemd-nspawn left
         _disk(lab, host)

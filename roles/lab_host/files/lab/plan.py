@@ -74,7 +74,7 @@ def _share(count: int, number: int) -> int:
 def _refuse_other(lab: Lab, folder: Path, count: int | None, releases: list[str]) -> None:
     told = "end it first: lab down"
     if lab.folder != str(folder):
-        raise LabError(f"lab {lab.name} is that of {lab.folder}; {told} (with -i {lab.folder})")
+        raise LabError(f"lab {lab.name} is that of {lab.folder}; {told} -i {lab.folder}")
     if count is not None and count != len(lab.hosts):
         raise LabError(f"--hosts {count}: lab {lab.name} has {len(lab.hosts)} hosts; {told}")
     planned = [host.release for host in lab.hosts]

@@ -76,6 +76,19 @@ def leader(name: str, host: str) -> int | None:
     return None
 
 
+def is_attended(name: str, host: str) -> bool:
+    """Whether a host's systemd-nspawn lives; without it the host runs on, and cannot be started again."""
+    return any(_namespaces(pid) == 1 for pid in inside(name, host))
+
+
+def _namespaces(pid: int) -> int:
+    """In how many process id namespaces a process is: 1 on this machine itself; 0 where it is gone."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"NSpid:"):
+            return len(line.split()) - 1
+    return 0
+
+
 def shut_down(name: str, hosts: list[str]) -> None:
     """Ask hosts to shut down in order, and wait for it; whoever is slow stays."""
     for host in hosts:

@@ -1,0 +1,283 @@
+"""The lab itself: made, ended, and found again in whatever state it was left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hosts import PROGRAM, ROOT, Lab, wait_for
+
+
+def traces(name: str) -> list[str]:
+    """What the machine knows of a lab; looked up in other ways than the lab's own."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{entry}/cmdline").read_bytes()
+            cgroup = Path(f"/proc/{entry}/cgroup").read_text()
+            state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "Z" and (f"lab/{name}/".encode() in words or f"/runkit-lab/{name}/" in cgroup):
+            found.append(f"process {entry} {words!r}")
+    found += [line for line in Path("/proc/mounts").read_text().splitlines() if f"/lab/{name}/" in line]
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    found += [line for line in links.splitlines() if f"rk-{name}" in line or f"vb-{name}" in line]
+    routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
+    found += [line for line in routes.splitlines() if f"rk-{name}" in line]
+    found += map(str, Path("/sys/fs/cgroup").glob(f"**/runkit-lab/{name}"))
+    found += [str(path) for path in (Path("/var/lib/runkit/lab") / name,) if path.exists()]
+    found += map(str, Path("/run/systemd/nspawn").glob(f"*/{name}[0-9]*"))
+    return found
+
+
+@pytest.fixture
+def lab(tmp_path: Path, suffix: str) -> Iterator[Lab]:
+    """A lab that is not up yet."""
+    lab = Lab(tmp_path / f"t{suffix}")
+    yield lab
+    subprocess.run([sys.executable, PROGRAM, "down", lab.name, lab.folder], check=True)
+    assert traces(lab.name) == []
+
+
+def test_up_status_down(lab: Lab) -> None:
+    assert lab.runner("lab", "status", check=1).stdout == f"lab {lab.name}: none; lab up makes it\n"
+    lab.up("--hosts", "1")  # with that the root file system is there
+    assert traces(lab.name) != []
+    lab.runner("lab", "down", check=0)
+    assert traces(lab.name) == []
+    assert not (lab.folder / "hosts.yml").exists()
+    assert not (lab.folder / ".ssh").exists()
+
+    began = time.monotonic()
+    lab.up("--hosts", "4")
+    assert time.monotonic() - began < 10
+    shown = lab.runner("lab", "status", check=0).stdout
+    assert [host for host in lab.hosts if f"| {host}" in shown] == lab.hosts
+    names = [lab.ssh(host, "hostname").stdout.strip() for host in lab.hosts]
+    assert names == [f"{lab.name}{i}" for i in (1, 2, 3, 4)]
+    again = lab.runner("lab", "up", "--hosts", "3")
+    assert (again.returncode, "has 4 hosts; end it first: lab down" in again.stderr) == (2, True)
+    assert lab.runner("lab", "down").stderr == f"lab {lab.name}: gone\n"
+    assert lab.runner("lab", "down", check=0).stderr == f"lab {lab.name}: there was none\n"
+
+
+def test_a_host_that_is_off_is_said_to_be_off_and_keeps_its_disk(lab: Lab) -> None:
+    lab.up("--hosts", "2")
+    first, second = lab.hosts
+    lab.sudo(first, "echo kept > /root/mine; sync")
+    lab.power_off(first)
+    assert lab.runner("lab", "status").returncode == 1
+    assert [lab.state(first), lab.state(second)] == ["off", "up"]
+    lab.boot()
+    assert lab.sudo(first, "cat /root/mine").stdout == "kept\n"
+    lab.cut(second)
+    assert lab.state(second) == "silent"
+    lab.join(second)
+    assert lab.state(second) == "up"
+
+
+def find(lab: Lab, what: str) -> int:
+    """Process id of a part of the lab."""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{entry}/cmdline").read_bytes().decode().split("\0")
+            cgroup = Path(f"/proc/{entry}/cgroup").read_text()
+        except OSError:
+            continue
+        if f"/runkit-lab/{lab.name}/" in cgroup and words[0].rpartition("/")[2] == what:
+            return int(entry)
+    raise AssertionError(f"no {what}")
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [("systemd-nspawn", "unattended"), ("systemd", "off"), ("apt-cacher-ng", "package proxy missing")],
+)
+def test_a_part_is_killed(lab: Lab, what: str, told: str) -> None:
+    lab.up("--hosts", "2")
+    os.kill(find(lab, what), signal.SIGKILL)
+    wait_for(lambda: told in lab.runner("lab", "status").stdout, "status to say so", 5)
+    assert lab.runner("lab", "status").returncode == 1
+    lab.up()
+    lab.runner("lab", "status", check=0)
+    assert [lab.ssh(host, "true").returncode for host in lab.hosts] == [0, 0]
+    os.kill(find(lab, what), signal.SIGKILL)
+    lab.runner("lab", "down", check=0)
+    assert traces(lab.name) == []
+
+
+@pytest.mark.parametrize("seconds", [0.4, 1.2, 2.0, 2.6, 3.2])
+def test_up_is_killed_half_way(lab: Lab, seconds: float) -> None:
+    lab.up("--hosts", "1")
+    lab.runner("lab", "down", check=0)
+    making = subprocess.Popen(
+        lab.command("lab", "up", "--hosts", "3"),
+        cwd=lab.work,
+        env=lab.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    time.sleep(seconds)
+    with making:
+        making.kill()
+    lab.runner("lab", "down", check=0)
+    assert traces(lab.name) == []
+    time.sleep(1)
+    assert traces(lab.name) == [], "what the killed command had started went on"
+    lab.up("--hosts", "3")
+    lab.runner("lab", "status", check=0)
+
+
+def test_the_machine_was_started_anew(lab: Lab) -> None:
+    """After a reboot the state files are there, and nothing else is."""
+    lab.up("--hosts", "2")
+    state, kept = Path("/var/lib/runkit/lab") / lab.name, lab.folder.parent / "kept"
+    subprocess.run(["cp", "-a", "--one-file-system", state, kept], check=True)
+    subprocess.run([sys.executable, PROGRAM, "down", lab.name, lab.folder], check=True)
+    subprocess.run(["cp", "-a", kept, state], check=True)
+    told = lab.runner("lab", "status", check=1).stdout
+    assert told.count("| off ") == 2
+    assert "bridge missing, package proxy missing" in told
+    lab.runner("lab", "down", check=0)
+    assert traces(lab.name) == []
+
+
+def test_labs_stand_side_by_side(lab: Lab, tmp_path: Path, suffix: str) -> None:
+    lab.up("--hosts", "1")
+    (tmp_path / "second").mkdir()
+    with Lab(tmp_path / "second" / f"u{suffix}") as other:
+        other.up("--hosts", "1")
+        assert (
+            other.address(other.hosts[0]).rpartition(".")[0] != lab.address(lab.hosts[0]).rpartition(".")[0]
+        )
+        (tmp_path / "third").mkdir()
+        clash = Lab(tmp_path / "third" / lab.name)
+        said = clash.runner("lab", "up")
+        assert (said.returncode, f"is that of {lab.folder}" in said.stderr) == (2, True)
+        other.runner("lab", "down", check=0)
+        lab.runner("lab", "status", check=0)
+        said = clash.runner("lab", "down")
+        assert (said.returncode, f"is that of {lab.folder}" in said.stderr) == (1, True)
+        lab.runner("lab", "status", check=0)
+
+
+def test_mixed_releases(bare: Lab) -> None:
+    releases = [
+        bare.ssh(host, ". /etc/os-release; echo $VERSION_CODENAME").stdout.strip() for host in bare.hosts
+    ]
+    assert releases == ["bookworm", "trixie"]
+    states = [bare.ssh(host, "systemctl is-system-running --wait").stdout.strip() for host in bare.hosts]
+    assert states == ["running", "running"]
+
+
+ENGINE = """\
+set -e
+echo 'Acquire::http::Proxy "{proxy}";' > /etc/apt/apt.conf.d/90test
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update
+apt-get -qy install --no-install-recommends docker.io
+tar -C / -c usr/bin/dash usr/lib/*/libc.so.6 lib64 lib usr/lib64 usr/lib/*/ld-linux* | docker import - base
+docker run --rm base /usr/bin/dash -c 'echo a container started'
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [0, 1], ids=["bookworm", "trixie"])
+def test_a_container_engine_works(bare: Lab, number: int) -> None:
+    host = bare.hosts[number]
+    proxy = f"http://{bare.address(host).rpartition('.')[0]}.1:31420"
+    done = bare.sudo(host, ENGINE.format(proxy=proxy), timeout=250)
+    assert done.stdout.endswith("a container started\n"), done.stdout + done.stderr
+
+
+@pytest.mark.faults
+def test_thirty_two_hosts(lab: Lab) -> None:
+    lab.up("--hosts", "32", "--release", "bookworm,trixie")
+    assert len(lab.hosts) == 32
+    lab.runner("lab", "status", check=0)
+    available = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
+    assert int(available) > 4 << 20  # KiB
+
+
+# --- machines that cannot ------------------------------------------------------------------
+
+
+def refusal(argv: list[str], lab: Lab) -> str:
+    done = subprocess.run(
+        [*argv, *lab.command("lab", "up")],
+        cwd=lab.work,
+        env=lab.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    *before, last = done.stderr.splitlines()
+    assert before in ([], [f"lab {lab.name}: 4 hosts, bookworm"])
+    return last
+
+
+def in_a_namespace(script: str, *more: str) -> list[str]:
+    """A command that runs the rest of its words after ``script``, in mounts of its own."""
+    return ["unshare", "--mount", *more, "sh", "-ec", script + '; exec "$@"', "sh"]
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        pytest.param(
+            "mount --bind /bin/false /usr/bin/systemd-nspawn; mount -t tmpfs none /opt; PATH=/opt:/bin-none",
+            "systemd-nspawn",
+            id="programs",
+        ),
+        pytest.param(
+            "mount -t tmpfs none /sys/fs; mkdir /sys/fs/selinux; echo 1 > /sys/fs/selinux/enforce",
+            "SELinux is enforcing, and would stop the hosts' systemd; setenforce 0",
+            id="SELinux",
+        ),
+        pytest.param(
+            "echo 0 > /proc/sys/user/max_user_namespaces",
+            "user namespaces are switched off; sysctl user.max_user_namespaces=65536",
+            id="user namespaces",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(lab: Lab, script: str, says: str) -> None:
+    own = ("--user", "--map-root-user") if "max_user" in script else ()
+    assert says in refusal(in_a_namespace(script, *own), lab)
+
+
+def test_an_ordinary_user_is_told(lab: Lab) -> None:
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    readable = subprocess.run([*argv, "test", "-r", str(ROOT / "runner")]).returncode == 0
+    program = PROGRAM if readable else Path("/nowhere")
+    done = subprocess.run([*argv, sys.executable, program, "check"], capture_output=True, text=True)
+    assert "run it as root (sudo python -m runner lab up)" in done.stderr
+
+
+def test_without_a_network_the_mirror_is_named(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    empty = f"mount --bind {tmp_path}/cache /var/cache/runkit"
+    said = refusal(in_a_namespace(empty, "--net"), lab)
+    assert "debootstrap of bookworm failed" in said
+
+
+def test_a_host_of_a_lab_cannot_host_a_lab_and_says_so(bare: Lab) -> None:
+    """A container, with none of the programs: the real thing."""
+    host = bare.hosts[0]
+    bare.ssh(host, "mkdir -p lab")
+    for path in sorted(PROGRAM.glob("*.py")):
+        bare.ssh(host, f"cat > lab/{path.name}", stdin=path.read_text())
+    done = bare.sudo(host, "python3 /home/runkit/lab check")
+    assert done.returncode == 1
+    assert (
+        "systemd-nspawn, debootstrap, apt-cacher-ng: missing; apt-get install apt-cacher-ng debootstrap"
+        in done.stderr
+    )
+    assert "this is inside of a container (systemd-nspawn)" in done.stderr
