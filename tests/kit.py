@@ -43,10 +43,14 @@ class Kit:
         self.root = root or folder / "agent"
         self.cluster = folder / "cluster"
         shutil.copytree(ROOT / "inventory" / "local", self.cluster)
-        self.vary_cluster(bench_agent_root=str(self.root))
-        self.workload = folder / "trainer.yml"
-        (folder / "trainer").mkdir()
-        shutil.copy(ROOT / "tests" / "programs" / "trainer.py", folder / "trainer" / "trainer.py")
+        self.furnish(str(self.root))
+
+    def furnish(self, agent_root: str) -> None:
+        """What a kit needs beside its cluster: the workload, and a place for the agents."""
+        self.vary_cluster(bench_agent_root=agent_root)
+        self.workload = self.folder / "trainer.yml"
+        (self.folder / "trainer").mkdir()
+        shutil.copy(ROOT / "tests" / "programs" / "trainer.py", self.folder / "trainer" / "trainer.py")
         self.started: list[subprocess.Popen[str]] = []
         self.train()
 

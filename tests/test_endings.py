@@ -356,7 +356,7 @@ def test_agent_and_its_guard_killed(kit: Kit) -> None:
     agents = [
         pid
         for pid in processes()
-        if str(kit.root).encode() in traces(pid) and b"agent.py\0start" in traces(pid)
+        if str(kit.root).encode() in traces(pid) and b"agent.py\0work" in traces(pid)
     ]
     assert len(agents) == 2
     for pid in agents:

@@ -581,6 +581,7 @@ class Agent:
                 raise Verdict("failed", "no space left in %s" % self.dir, last=True)
         except Verdict as verdict:
             outcome, reason, last = verdict.outcome, verdict.reason, verdict.last
+        found = self._sweep("sweep")
         self.journal.write(
             "cell_ended",
             cell=cell_id,
@@ -588,7 +589,7 @@ class Agent:
             reason=reason,
             status=exit_status(process),
             seconds=round(time.monotonic() - began, 3),
-            **self._sweep("sweep"),
+            **found,
         )
         if last:
             raise Verdict(outcome, reason)

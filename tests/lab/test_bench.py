@@ -1,0 +1,154 @@
+"""The main job on four hosts: what proves it, what it computes, what is refused before anything starts."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hosts import ROOT, Lab
+from labkit import LabKit
+
+SOON_S = 25  # for a refusal: staging is the most of it
+
+
+@pytest.fixture
+def kit(tmp_path: Path, ready: Lab) -> Iterator[LabKit]:
+    made = LabKit(tmp_path, ready)
+    yield made
+    made.close()
+
+
+# --- the embedded workload -----------------------------------------------------------------
+
+
+def digits(folder: Path, steps: int) -> Path:
+    """The embedded workload with cells of so many steps."""
+    text = (ROOT / "workloads" / "digits.yml").read_text()
+    changed, count = re.subn(r'--seconds, *"20"', f'--steps, "{steps}", --log-every, "2"', text)
+    assert count == 1
+    (folder / "digits.yml").write_text(changed)
+    shutil.copytree(ROOT / "workloads" / "digits", folder / "digits")
+    return folder / "digits.yml"
+
+
+def losses(run: Path, cards: int) -> dict[int, float]:
+    (path,) = (run / "cells").glob(f"digits.throughput.c{cards:02}.*/logs/*/rank-0000.stdout")
+    found = re.findall(r"^runkit step step=(\d+) .*?\bloss=(\S+)", path.read_text(), re.M)
+    return {int(step): float(loss) for step, loss in found}
+
+
+def test_digits_on_four_hosts_is_what_it_is_on_one(kit: LabKit) -> None:
+    """The sums of an all-reduce are taken in another order between hosts, and NumPy may be another.
+
+    Single precision, 7 digits, over 40 steps of training: 1 in 10,000 is far above what that can make of a
+    loss, and far below what a missing rank or another order of samples would.
+    """
+    workload = digits(kit.folder, 40)
+    done = kit.runner("bench", "-w", str(workload), "--cards", "8,32")
+    assert done.returncode == 0, done.stderr
+    (evidence,) = kit.run().glob("cells/*.c32.*/evidence.json")
+    said = json.loads(evidence.read_text())
+    assert said["world_size"] == 32
+    assert said["hosts"] == dict.fromkeys(kit.lab.hosts, 8)
+    assert {rank["hostname"] for rank in said["ranks"]} == set(kit.lab.hosts)
+    here = kit.folder / "here"
+    here.mkdir()
+    argv = [sys.executable, "-m", "runner", "bench", "-w", str(workload), "--cards", "8,32"]
+    subprocess.run(argv, cwd=here, env=kit.environment(), capture_output=True, check=True)
+    (local,) = here.glob("runs/*")
+    for cards in (8, 32):
+        there = losses(kit.run(), cards)
+        assert len(there) == 20
+        assert there == pytest.approx(losses(local, cards), rel=1e-4)
+    kit.gone()
+
+
+# --- refused before anything starts --------------------------------------------------------
+
+
+def refused(kit: LabKit, *fragments: str) -> str:
+    began = time.monotonic()
+    done = kit.bench("--cards", "32")
+    assert done.returncode == 1, done.stdout
+    assert time.monotonic() - began < SOON_S
+    assert len(done.stderr.strip().splitlines()) == 2  # what was begun, and why it was not
+    for fragment in fragments:
+        assert fragment in done.stderr
+    assert kit.events() == []
+    kit.gone()
+    return done.stderr
+
+
+def test_host_without_entries_of_the_others(kit: LabKit) -> None:
+    one, other = kit.lab.hosts[1], kit.lab.hosts[3]
+    kit.lab.sudo(one, f"cp /etc/hosts /etc/hosts.kept; sed -i '/{other}/d' /etc/hosts")
+    try:
+        said = refused(
+            kit, f"{one}: Describe the host: {other} is not known by name", "runner -i", "provision"
+        )
+        assert f"{other}: Describe" not in said
+    finally:
+        kit.lab.sudo(one, "cat /etc/hosts.kept > /etc/hosts")
+
+
+def test_host_with_a_resolver_that_does_not_answer(kit: LabKit) -> None:
+    """As with a firewall on the way: nothing comes back."""
+    one, other = kit.lab.hosts[2], kit.lab.hosts[0]
+    kit.lab.sudo(one, "cp /etc/hosts /etc/hosts.kept; echo 127.0.0.1 localhost > /etc/hosts")
+    silent = kit.lab.address(other).rpartition(".")[0] + ".250"  # no host has this address
+    kit.lab.sudo(one, "mv /etc/resolv.conf /etc/resolv.kept")
+    kit.lab.sudo(one, f"echo nameserver {silent} > /etc/resolv.conf")
+    try:
+        refused(kit, f"{one}: Describe the host: looking up ", "takes more than 2 s", "provision")
+    finally:
+        kit.lab.sudo(one, "cat /etc/hosts.kept > /etc/hosts; rm /etc/resolv.conf")
+        kit.lab.sudo(one, "mv /etc/resolv.kept /etc/resolv.conf")
+
+
+def test_another_open_mpi_on_one_host(kit: LabKit) -> None:
+    one = kit.lab.hosts[3]
+    kit.lab.sudo(one, "printf '#!/bin/sh\\necho \"mpirun (Open MPI) 5.0.7\"\\n' > /usr/local/bin/mpirun")
+    kit.lab.sudo(one, "chmod 755 /usr/local/bin/mpirun")
+    try:
+        refused(kit, "need the same Open MPI", f"{one}: mpirun (Open MPI) 5.0.7")
+    finally:
+        kit.lab.sudo(one, "rm /usr/local/bin/mpirun")
+
+
+def test_unknown_host_key_is_refused_with_its_fingerprint(kit: LabKit) -> None:
+    one = kit.lab.hosts[1]
+    known = kit.folder / "known_hosts"
+    lines = (kit.lab.folder / ".ssh" / "known_hosts").read_text().splitlines(keepends=True)
+    known.write_text("".join(line for line in lines if kit.lab.address(one) not in line))
+    kit.vary_host(one, ansible_ssh_common_args=f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=yes")
+    shown = kit.lab.ssh(one, "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").stdout.split()[1]
+    refused(kit, f"{one}: its host key is unknown or has changed", shown)
+
+
+def test_no_trust_between_the_hosts(kit: LabKit) -> None:
+    one = kit.lab.hosts[2]
+    key = kit.lab.ssh(kit.first, "cat .ssh/*.pub").stdout.split()[1]
+    keys = ".ssh/authorized_keys"
+    kit.lab.ssh(one, f"cp {keys} {keys}.kept; grep -vF {key} {keys}.kept > {keys}")
+    try:
+        refused(kit, f"{one}: cannot be reached over ssh from {kit.first}:", "Permission denied")
+    finally:
+        kit.lab.ssh(one, f"mv {keys}.kept {keys}")
+
+
+def test_another_run_on_one_of_the_hosts(kit: LabKit) -> None:
+    """Held by somebody else's agent there, which shares nothing with this run but the lock."""
+    one = kit.lab.hosts[3]
+    held = "nohup flock lock sleep 60 >/dev/null 2>&1 &"
+    kit.lab.ssh(one, "sh", stdin=f'mkdir {kit.home}; cd {kit.home}; echo \'{{"run": "r9"}}\' >lock; {held}')
+    done = kit.bench("--cards", "32")
+    assert done.returncode == 2
+    assert f"run r9 is working on {one}" in done.stderr
+    assert kit.runs() == []
