@@ -16,6 +16,7 @@ from pathlib import Path
 from runner import plan
 from runner.errors import BusyError, HostError
 from runner.io import ansible, archive, rundir, ssh
+from runner.io.events import Failure
 from runner.io.files import ROOT, write_bytes
 from runner.io.rundir import RunDir
 from runner.io.signals import Signals
@@ -129,7 +130,7 @@ def _playbook(
 
 
 def _host_error(
-    run: Run, what: str, failures: Sequence[ansible.Failure], otherwise: str, then: str = ""
+    run: Run, what: str, failures: Sequence[Failure], otherwise: str, then: str = ""
 ) -> HostError:
     hosts = {host.name: host for host in run.plan.cluster.hosts}
     said = []

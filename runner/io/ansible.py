@@ -11,38 +11,34 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from runner.errors import HostError, UsageError
+from runner.io import events, yamlfile
+from runner.io.events import Change, Failure, Watch
 from runner.io.files import ROOT, write_bytes
 
 CANCEL_LOOK_S = 0.3  # how often a running playbook asks whether it is cancelled
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A task that failed on a host. ``status`` is the exit status of its command, None where it ran none."""
-
-    host: str
-    task: str
-    status: int | None
-    message: str
-    unreachable: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.host}: {self.task}: {self.message}"
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
-    """``status`` as ansible-runner names it: successful, failed, canceled, timeout."""
+    """``status`` as ansible-runner names it: successful, failed, canceled, timeout.
+
+    ``ignored`` are failures that the playbook passes over; ``notes`` are host and text of what roles tell
+    with debug; ``recap`` has per host ``ok changed unreachable failed skipped rescued ignored``.
+    """
 
     status: str
     failures: tuple[Failure, ...]
     changed: Mapping[str, int]
+    ignored: tuple[Failure, ...] = ()
+    changes: tuple[Change, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+    recap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def successful(self) -> bool:
@@ -58,10 +54,14 @@ def playbook(  # noqa: PLR0913 - the options of one command line
     hosts: Sequence[str] = (),
     log: Path | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    check: bool = False,
+    tags: Sequence[str] = (),
+    watch: Watch | None = None,
 ) -> Outcome:
     """Run ``playbooks/NAME.yml`` on ``hosts`` of a cluster, on all where none is named.
 
-    ``variables`` are names and paths, never command text.
+    ``variables`` are names and paths, never command text. ``check`` changes nothing and gathers the
+    differences; ``tags`` are the parts of the playbook to run, all where none is named.
     """
     import ansible_runner  # a tenth of a second, which `--help` need not pay
 
@@ -77,14 +77,34 @@ def playbook(  # noqa: PLR0913 - the options of one command line
             settings={"suppress_ansible_output": True, "pexpect_timeout": CANCEL_LOOK_S},
             quiet=True,
             cancel_callback=cancelled,
+            event_handler=events.handler(watch) if watch else None,
+            cmdline="--check --diff" if check else None,
+            tags=",".join(tags) or None,
         )
-        failures = tuple(_failures(done.events))
+        happened = list(done.events)
+        failures = events.failures(happened)
         stats = done.stats or {}
         if log is not None:
             write_bytes(log, done.stdout.read().encode("utf-8", "replace"))
         if done.status not in ("successful", "canceled") and not failures:
             failures = (Failure("controller", name, done.rc, _last_line(Path(private))),)
-    return Outcome(done.status, failures, {host: int(n) for host, n in stats.get("changed", {}).items()})
+    return Outcome(
+        done.status,
+        failures,
+        {host: int(n) for host, n in stats.get("changed", {}).items()},
+        ignored=events.failures(happened, ignored=True),
+        changes=events.changes(happened),
+        notes=events.notes(happened),
+        recap=events.recap(stats),
+    )
+
+
+def tags(name: str) -> tuple[str, ...]:
+    """The parts of ``playbooks/NAME.yml`` that may be asked for one by one: the tags of its roles."""
+    path = ROOT / "playbooks" / f"{name}.yml"
+    found = [role.get("tags", ()) for play in yamlfile.read(path) for role in play.get("roles", ())]
+    words = [word for tags in found for word in ([tags] if isinstance(tags, str) else tags)]
+    return tuple(dict.fromkeys(word for word in words if word != "always"))
 
 
 @cache  # a second each time, and one command sees one inventory
@@ -120,29 +140,6 @@ def _environment() -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_NOCOLOR": "1",
     }
-
-
-def _failures(events: Any) -> list[Failure]:
-    failures = []
-    for event in events:
-        if event["event"] not in ("runner_on_failed", "runner_on_unreachable"):
-            continue
-        data = event["event_data"]
-        result = data.get("res") or {}
-        if data.get("ignore_errors"):
-            continue
-        text = str(result.get("stderr") or result.get("msg") or "failed without a word")
-        last = text.strip().splitlines()[-1] if text.strip() else "failed"
-        failures.append(
-            Failure(
-                str(data.get("host")),
-                str(data.get("task")),
-                result.get("rc"),
-                last,
-                event["event"] == "runner_on_unreachable",
-            )
-        )
-    return failures
 
 
 def _last_line(private: Path) -> str:

@@ -36,7 +36,9 @@ def ask(answers, key, look_up, word):
 
 def verdicts(wanted, answers):
     """Yield a sentence for each name whose answers are not what they should be."""
-    late = f"no answer within {PATIENCE_S:g} s; see the line hosts of /etc/nsswitch.conf, files must come first"
+    late = (
+        f"no answer within {PATIENCE_S:g} s; see the line hosts of /etc/nsswitch.conf, files must come first"
+    )
     for name, address in wanted:
         to, back = (answers.get((way, name), late) for way in ("forward", "reverse"))
         if to != [address]:

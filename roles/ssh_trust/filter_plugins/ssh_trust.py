@@ -1,7 +1,7 @@
 """What known_hosts holds and should hold, as functions from text to text.
 
-A line of ours is ``NAME,ADDRESS TYPE KEY``, NAME being the host's in the inventory; ``[NAME]:PORT`` where sshd
-listens on another port than 22.
+A line of ours is ``NAME,ADDRESS TYPE KEY``, NAME being the host's in the inventory; ``[NAME]:PORT`` where
+sshd listens on another port than 22.
 """
 
 from __future__ import annotations

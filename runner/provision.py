@@ -1,0 +1,126 @@
+"""What ``provision`` makes of Ansible's words: a failure with its remedy, a difference, a recap."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from runner.names import printable
+
+MOST_LINES = 40  # of one difference; the log has all of it
+RECAP = ("ok", "changed", "unreachable", "failed", "skipped", "rescued", "ignored")
+
+_PREFIX = re.compile(
+    r"^(?:Task failed: |Action failed: |Failed to connect to the host via ssh: |Module failed: )+"
+)
+_SENT = re.compile(
+    r"fingerprint for the (\S+) key sent by the remote host is\s+(SHA256:[A-Za-z0-9+/]+)", re.ASCII
+)
+_OFFENDING = re.compile(r"Offending \S+ key in (\S.*):\d+\s*$", re.MULTILINE)
+_UNKNOWN = re.compile(r"No (\S+) host key is known for (\S+)|authenticity of host '(\S+)")
+
+# The words of ssh, sudo and Ansible, and what to do about them.
+_REMEDIES = (
+    (
+        r"[Ii]ncorrect (?:sudo|su) password|Sorry, try again",
+        "the become password is wrong; correct ansible_become_password",
+    ),
+    (
+        r"[Mm]issing sudo password|a password is required|interactive authentication is required",
+        "sudo asks for a password; state ansible_become_password, vaulted, or let the user do without",
+    ),
+    (
+        r"not in the sudoers|may not run sudo|is not allowed to",
+        "the user may not use sudo; allow it, or connect as root",
+    ),
+    (
+        r"sudo: (?:command )?not found",
+        "sudo is missing; install it as root, or connect as root (ansible_user: root)",
+    ),
+    (
+        r"Permission denied \((?:publickey|password|keyboard|gssapi)",
+        "see ansible_user, ansible_ssh_private_key_file, and authorized_keys on the host",
+    ),
+    (r"Could not resolve hostname", "its name is not known here; state its address in ansible_host"),
+    (
+        r"timed out|No route to host|Connection refused|is unreachable|Connection (?:closed|reset)",
+        "is it on, does sshd run there, and is ansible_host right?",
+    ),
+)
+
+
+def explain(text: str) -> str:
+    """Return one line for what a failed task or an unreachable host said, with its remedy where known."""
+    text = _PREFIX.sub("", text.strip())
+    if "Host key verification failed" in text or "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
+        return _host_key(text)
+    lines = [printable(line.strip()) for line in text.splitlines() if line.strip()] or [
+        "failed without a word"
+    ]
+    for pattern, remedy in _REMEDIES:
+        if found := next((line for line in reversed(lines) if re.search(pattern, line)), None):
+            return f"{found}: {remedy}" if "the become" not in remedy else remedy
+    return lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
+
+
+def is_unknown_key(text: str) -> bool:
+    """Whether a host was refused because no key of it is known. ssh does not tell the fingerprint then."""
+    return "Host key verification failed" in text and not _SENT.search(text)
+
+
+def _host_key(text: str) -> str:
+    if sent := _SENT.search(text):
+        file = _OFFENDING.search(text)
+        where = printable(file[1]) if file else "known_hosts"
+        return (
+            f"its host key changed and is refused: the {sent[1]} key that it sends is {sent[2]}, {where} has "
+            "another; if the host was set up anew, compare the fingerprint on its console, then remove the "
+            "old key from there"
+        )
+    return (
+        "its host key is not known and is refused; compare the fingerprint on its console "
+        "(ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then ssh to it once by hand"
+    )
+
+
+def recap(counts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield a line per host as Ansible's own recap has it."""
+    width = max((len(host) for host in counts), default=0)
+    for host, of in counts.items():
+        yield f"{host:<{width}} : " + " ".join(f"{word}={of.get(word, 0)}" for word in RECAP)
+
+
+def differences(changes: Iterable[tuple[str, str, Sequence[Any]]]) -> Iterator[str]:
+    """Yield what would change, hosts that agree together. A change is host, what, and Ansible's diffs."""
+    hosts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for host, what, diffs in changes:
+        hosts.setdefault((what, tuple(_lines(diffs))), []).append(host)
+    for (what, lines), names in hosts.items():
+        yield f"{', '.join(names)}: {what}"
+        yield from (f"    {line}" for line in lines[:MOST_LINES])
+        if len(lines) > MOST_LINES:
+            yield f"    ... {len(lines) - MOST_LINES} more lines"
+
+
+def _lines(diff: Any) -> Iterator[str]:
+    """The lines of one of Ansible's diffs: ``prepared`` text, or ``before`` and ``after``, or several."""
+    if isinstance(diff, list | tuple):
+        for each in diff:
+            yield from _lines(each)
+    elif isinstance(diff, Mapping) and "prepared" in diff:
+        yield from (printable(line) for line in str(diff["prepared"]).splitlines())
+    elif isinstance(diff, Mapping):
+        before, after = (_text(diff.get(key)) for key in ("before", "after"))
+        name = str(diff.get("after_header") or diff.get("before_header") or "")
+        body = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
+        if body and name:
+            yield printable(name)
+        yield from (printable(line) for line in body)
+
+
+def _text(side: Any) -> str:
+    if isinstance(side, Mapping):  # a file's attributes
+        return "\n".join(f"{key}: {value}" for key, value in sorted(side.items()))
+    return "" if side is None else str(side)
