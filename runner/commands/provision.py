@@ -82,7 +82,7 @@ class _Progress:
 
     def __call__(self, role: str, task: str, host: str) -> None:
         self._done = self._done + 1 if host else 0
-        self._display.show(f"{role}: {task.partition(' - ')[0]}  {self._done}/{self._hosts}")
+        self._display.show(f"{role}: {task.partition(' against ')[0]} {self._done}/{self._hosts}")
 
 
 def _tell(outcome: Outcome, cluster: Cluster) -> None:
@@ -91,14 +91,15 @@ def _tell(outcome: Outcome, cluster: Cluster) -> None:
     for host, text in outcome.notes:
         said.setdefault(text, []).append(host)
     for text, hosts in said.items():
-        print(f"{', '.join(hosts)}: {text}", file=sys.stderr)
+        names = [host.name for host in cluster.hosts if host.name in hosts]
+        print(f"{', '.join(names)}: {text}", file=sys.stderr)
     for failure in (*outcome.failures, *outcome.ignored):
         where = f"{failure.role}: " if failure.role else ""
         print(f"runkit: {failure.host}: {where}{_reason(failure, cluster)}", file=sys.stderr)
 
 
 def _reason(failure: Failure, cluster: Cluster) -> str:
-    """What to tell of a failure. Of an unknown host key ssh keeps the fingerprint to itself; it is asked again."""
+    """What to tell of a failure. ssh keeps the fingerprint of an unknown key to itself: it is asked again."""
     from runner import provision
     from runner.io import ansible, ssh
 
