@@ -21,12 +21,14 @@ def effective(values: dict[str, Any]) -> dict[str, str]:
     return dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
 
 
-def test_what_the_inventory_says_is_what_ssh_does() -> None:
+def test_what_the_inventory_says_is_what_ssh_does(tmp_path: Path) -> None:
+    key = tmp_path / "the cluster's"
+    key.touch()
     found = effective(
         {
             "ansible_port": 2222,
             "ansible_user": "bench",
-            "ansible_ssh_private_key_file": "/keys/the cluster's",
+            "ansible_ssh_private_key_file": str(key),
             "ansible_ssh_common_args": "-o UserKnownHostsFile='\"/keys/known hosts\"' -o ConnectTimeout=3",
             "ansible_ssh_extra_args": "-o ProxyCommand='nc -X 5 %h %p'",
         }
@@ -35,7 +37,7 @@ def test_what_the_inventory_says_is_what_ssh_does() -> None:
         "hostname": "192.0.2.7",
         "port": "2222",
         "user": "bench",
-        "identityfile": "/keys/the cluster's",
+        "identityfile": str(key),
         "userknownhostsfile": "/keys/known hosts",
         "proxycommand": "nc -X 5 %h %p",
         "connecttimeout": "3",

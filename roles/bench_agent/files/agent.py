@@ -368,7 +368,7 @@ class Attendant:
     def _take(self, words: List[str]) -> None:
         if words[0] not in ("alive", "ready", "swept", "refused"):
             return  # what a login says of its own accord
-        self.heard = time.monotonic()
+        self.heard, self.complaint = time.monotonic(), ""
         if words[0] == "refused":
             self.refusal = words[1]
         elif words[0] == "ready":
