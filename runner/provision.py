@@ -36,7 +36,7 @@ _REMEDIES = (
         "the user may not use sudo; allow it, or connect as root",
     ),
     (
-        r"sudo: (?:command )?not found",
+        r"sudo: (?:command )?not found|sudo: No such file",
         "sudo is missing; install it as root, or connect as root (ansible_user: root)",
     ),
     (
@@ -61,7 +61,7 @@ def explain(text: str) -> str:
     ]
     for pattern, remedy in _REMEDIES:
         if found := next((line for line in reversed(lines) if re.search(pattern, line)), None):
-            return f"{found}: {remedy}" if "the become" not in remedy else remedy
+            return f"{found.rstrip('.')}: {remedy}"
     return lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
 
 

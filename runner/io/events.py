@@ -111,7 +111,10 @@ def recap(stats: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 def _failure(event: Event) -> Failure:
     data = event["event_data"]
     result = _items(data.get("res") or {}, "failed")[0]
-    text = str(result.get("stderr") or result.get("msg") or "failed without a word").strip() or "failed"
+    # A module that never began, for sudo refused say, has its reason elsewhere.
+    said = [result.get(key) for key in ("module_stdout", "module_stderr")]
+    text = str(result.get("stderr") or "\n".join(str(each) for each in (result.get("msg"), *said) if each))
+    text = text.strip() or "failed without a word"
     return Failure(
         _word(data, "host"),
         _word(data, "task"),
