@@ -168,6 +168,18 @@ def test_labs_stand_side_by_side(lab: Lab, tmp_path: Path, suffix: str) -> None:
         lab.runner("lab", "status", check=0)
 
 
+def test_version_2_of_control_groups_serves_as_well(lab: Lab) -> None:
+    alone = in_a_namespace("umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup")
+    script = f"{sys.executable} -m runner -i {lab.folder} lab"
+    steps = f"set -e; {script} up --hosts 2; {script} status; {script} down"
+    done = subprocess.run(
+        [*alone, "sh", "-c", steps], cwd=lab.work, env=lab.environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("| up ") == 4
+    assert traces(lab.name) == []
+
+
 def test_mixed_releases(bare: Lab) -> None:
     releases = [
         bare.ssh(host, ". /etc/os-release; echo $VERSION_CODENAME").stdout.strip() for host in bare.hosts
@@ -177,13 +189,14 @@ def test_mixed_releases(bare: Lab) -> None:
     assert states == ["running", "running"]
 
 
-ENGINE = """\
+ENGINE = r"""\
 set -e
 echo 'Acquire::http::Proxy "{proxy}";' > /etc/apt/apt.conf.d/90test
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update
-apt-get -qy install --no-install-recommends docker.io
-tar -C / -c usr/bin/dash usr/lib/*/libc.so.6 lib64 lib usr/lib64 usr/lib/*/ld-linux* | docker import - base
+client=$(apt-cache show docker-cli 2>&- | sed -n 's/^Package: //p')  # a package of its own in Debian 13
+apt-get -qy install --no-install-recommends docker.io $client
+tar -C / -ch usr/bin/dash $(ldd /usr/bin/dash | grep -o '/[^ ]*' | cut -c2-) | docker import - base
 docker run --rm base /usr/bin/dash -c 'echo a container started'
 """
 
@@ -204,6 +217,10 @@ def test_thirty_two_hosts(lab: Lab) -> None:
     lab.runner("lab", "status", check=0)
     available = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
     assert int(available) > 4 << 20  # KiB
+    watches = Path("/proc/sys/fs/inotify/max_user_instances")
+    raised = int(watches.read_text())
+    lab.runner("lab", "down", check=0)
+    assert int(watches.read_text()) < raised, "the machine's own setting is put back"
 
 
 # --- machines that cannot ------------------------------------------------------------------

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import check
 import host
+import limits
 import names
 import network
 import plan
@@ -69,6 +70,7 @@ def _root(mirror: str, *releases: str) -> str:
 
 
 def _network(name: str) -> str:
+    limits.allow(sum(len(lab.hosts) for lab in map(names.read, names.known()) if lab))
     return "changed" if network.up(_lab(name)) else ""
 
 
@@ -113,6 +115,7 @@ def _down(name: str, folder: str) -> str:
     if lab and lab.folder != folder:
         raise LabError(f"lab {name} is that of {lab.folder}; end it there: lab down -i {lab.folder}")
     traces.remove(name)
+    limits.restore()
     if lab:
         plan.forget(lab)
     return "changed" if before else ""

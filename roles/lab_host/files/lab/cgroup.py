@@ -6,16 +6,28 @@ import os
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import names
 import traces
 
+# What systemd in a host writes to, to divide its own cgroup further (cgroups(7), delegation).
+DIVIDED = ("cgroup.procs", "tasks", "cgroup.subtree_control", "cgroup.threads")
 
-def start(lab: str, what: str, argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> None:
-    """Start ``argv`` in the background with ``env`` and no more than a path besides."""
-    folders = _make(lab, what)
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The cgroup ``runkit-lab/LAB/WHAT``; ``owner`` is the user id that may divide it further."""
+
+    lab: str
+    what: str
+    owner: int = 0
+
+
+def start(place: Place, argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> None:
+    """Start ``argv`` in the background, with little else than ``env``; ``log`` takes what it says."""
+    folders = _make(place)
 
     def enter() -> None:
         for folder in folders:
@@ -34,12 +46,12 @@ def start(lab: str, what: str, argv: Sequence[str], env: Mapping[str, str], log:
     )
 
 
-def _make(lab: str, what: str) -> list[Path]:
-    """The cgroup ``runkit-lab/LAB/WHAT`` of every hierarchy, given to the lab's user ids."""
+def _make(place: Place) -> list[Path]:
+    """The cgroup in every hierarchy, given to its owner."""
     made = []
     for hierarchy in traces.hierarchies():
         folder = hierarchy
-        for part in ("runkit-lab", lab, what):
+        for part in ("runkit-lab", place.lab, place.what):
             _pass_controllers(folder)
             folder = folder / part
             folder.mkdir(exist_ok=True)
@@ -47,13 +59,9 @@ def _make(lab: str, what: str) -> list[Path]:
                 own, above = folder / name, folder.parent / name
                 if own.exists() and not own.read_text().strip() and above.exists():
                     own.write_text(above.read_text())
-        if what != "proxy":
-            for path in (
-                folder,
-                *(folder / n for n in ("cgroup.procs", "tasks", "cgroup.subtree_control", "cgroup.threads")),
-            ):
-                if path.exists():
-                    os.chown(path, names.UID_BASE, names.UID_BASE)
+        for path in (folder, *(folder / name for name in DIVIDED)):
+            if path.exists():
+                os.chown(path, place.owner, place.owner)
         made.append(folder)
     return made
 

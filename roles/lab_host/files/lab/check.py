@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,8 @@ def _programs() -> Iterator[str]:
 def _kernel(tools: bool) -> Iterator[str]:
     if _first("/sys/fs/selinux/enforce") == "1":
         yield "SELinux is enforcing, and would stop the hosts' systemd; setenforce 0 while the lab is up"
+    if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (5, 19):
+        yield f"Linux {os.uname().release} is too old; overlays on idmapped mounts need 5.19, as in Debian 12"
     if not Path("/proc/self/ns/user").exists() or _first("/proc/sys/user/max_user_namespaces") == "0":
         yield "user namespaces are switched off; sysctl user.max_user_namespaces=65536"
     for what, try_it, advice in _trials() if tools else ():

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import cgroup
+import idmap
 import names
 import root
 import traces
@@ -56,25 +57,23 @@ def greets(address: str) -> bool:
 def _disk(lab: Lab, host: Host) -> None:
     """Mount the host's disk. A new one is furnished first; one that a host had is not written to."""
     disk = names.disk(lab.name, host.name)
-    mounted = str(disk / "root") in traces.mounts(lab.name)
+    for name in ("root", "lower"):  # of a host whose shutdown was cut short
+        while str(disk / name) in traces.mounts(lab.name):
+            subprocess.run(["umount", "--lazy", str(disk / name)], check=True)
     if not (disk / "furnished").exists():
-        if mounted:
-            subprocess.run(["umount", "--lazy", disk / "root"], check=True)
-            mounted = False
-        shutil.rmtree(disk / "upper", ignore_errors=True)
-        shutil.rmtree(disk / "work", ignore_errors=True)
+        for name in ("upper", "work"):
+            shutil.rmtree(disk / name, ignore_errors=True)
         _furnish(lab, host, disk)
         (disk / "furnished").touch()
-    if mounted:
-        return
-    for name in ("root", "work"):
+    for name in ("root", "lower", "work"):
         (disk / name).mkdir(exist_ok=True)
-    options = f"lowerdir={root.path(host.release)},upperdir={disk / 'upper'},workdir={disk / 'work'}"
-    done = subprocess.run(
-        ["mount", "-t", "overlay", f"lab-{host.name}", "-o", options, disk / "root"],
-        capture_output=True,
-        text=True,
-    )
+    try:
+        idmap.mount(root.path(host.release), disk / "lower", host.uid, names.UID_COUNT)
+    except OSError as error:
+        raise LabError(f"{host.name}: its root file system cannot be mounted: {error.strerror}") from error
+    options = f"lowerdir={disk / 'lower'},upperdir={disk / 'upper'},workdir={disk / 'work'}"
+    argv = ["mount", "-t", "overlay", f"lab-{host.name}", "-o", options, str(disk / "root")]
+    done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         raise LabError(f"{host.name}: its disk cannot be mounted: {done.stderr.strip()}")
 
@@ -97,21 +96,21 @@ def _furnish(lab: Lab, host: Host, disk: Path) -> None:
     for name, text in files.items():
         owner = user if name.startswith("home/") else 0
         at = disk / "upper" / name
-        _folders(disk / "upper", at.parent, user)
+        _folders(disk / "upper", at.parent, host, user)
         at.write_text(text)
         at.chmod(0o600 if name.endswith("_key") or owner else 0o644)
-        os.chown(at, names.UID_BASE + owner, names.UID_BASE + owner)
+        os.chown(at, host.uid + owner, host.uid + owner)
     (disk / "docker").mkdir(exist_ok=True)  # a container engine's layers must not lie on an overlay
-    os.chown(disk / "docker", names.UID_BASE, names.UID_BASE)
+    os.chown(disk / "docker", host.uid, host.uid)
 
 
-def _folders(top: Path, folder: Path, user: int) -> None:
+def _folders(top: Path, folder: Path, host: Host, user: int) -> None:
     """Folders of the upper layer hide those below: owner and mode must be what those have."""
     for path in (top, *(top / parent for parent in reversed(folder.relative_to(top).parents)), folder):
         if not path.exists():
             path.mkdir()
         home = f"home/{USER}" in str(path)
-        owner = names.UID_BASE + (user if home else 0)
+        owner = host.uid + (user if home else 0)
         os.chown(path, owner, owner)
         path.chmod(0o700 if home else 0o755)
 
@@ -121,7 +120,7 @@ def _boot(lab: Lab, host: Host) -> None:
     argv = [
         *("systemd-nspawn", "--boot", "--quiet", "--register=no", "--keep-unit", f"--machine={host.name}"),
         *(f"--directory={disk / 'root'}", f"--hostname={host.name}", f"--network-bridge={lab.bridge}"),
-        *(f"--private-users={names.UID_BASE}:{names.UID_COUNT}", "--private-users-ownership=off"),
+        *(f"--private-users={host.uid}:{names.UID_COUNT}", "--private-users-ownership=off"),
         *("--capability=all", f"--drop-capability={DROPPED}", f"--system-call-filter={CALLS}"),
         *("--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe"),
         *(
@@ -132,7 +131,7 @@ def _boot(lab: Lab, host: Host) -> None:
         f"--bind={disk / 'docker'}:/var/lib/docker",
     ]
     with (disk / "console").open("wb") as console:
-        cgroup.start(lab.name, host.name, argv, {names.MARK: lab.name}, console)
+        cgroup.start(cgroup.Place(lab.name, host.name, host.uid), argv, {names.MARK: lab.name}, console)
 
 
 def _last_line(lab: Lab, host: Host) -> str:

@@ -26,9 +26,10 @@ CACHE = Path("/var/cache/runkit/lab")
 MARK = "RUNKIT_LAB"
 PORT = 31420  # of the package proxy, on the bridge's address only
 
-# Root in a lab host is this ordinary user id on the machine, and the ids above it follow: a user namespace,
-# so that a capability in there is worth nothing out here. Systemd and distributions leave the range free.
-UID_BASE, UID_COUNT = 1342177280, 65536
+# Root in a lab host is an ordinary user id on the machine, and the ids above it follow: a user namespace, so
+# that a capability in there is worth nothing out here. Each host has a range of its own, and so the kernel's
+# limits per user for itself. Distributions and systemd leave these free (systemd.io/UIDS-GIDS, "container").
+UIDS, UID_COUNT = 1342177280, 65536
 
 # With its prefix and the number of a host, an interface name of 15 characters at most. No digit at the end:
 # what belongs to host 1 of lab x1 must not look like what belongs to host 11 of lab x.
@@ -47,6 +48,7 @@ class Host:
     release: str
     address: str
     cards: int
+    uid: int  # of its root, on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def write(lab: Lab) -> None:
 
 def known() -> tuple[str, ...]:
     """The labs that left a folder on this machine."""
-    return tuple(sorted(path.name for path in STATE.iterdir())) if STATE.is_dir() else ()
+    return tuple(sorted(path.name for path in STATE.iterdir() if path.is_dir())) if STATE.is_dir() else ()
 
 
 @contextmanager

@@ -70,7 +70,9 @@ def _start_proxy(lab: Lab) -> None:
         "apt-cacher-ng",
     ]
     with (folder / "output").open("wb") as log:
-        cgroup.start(lab.name, "proxy", [*command, "-c", str(folder)], {names.MARK: lab.name}, log)
+        cgroup.start(
+            cgroup.Place(lab.name, "proxy"), [*command, "-c", str(folder)], {names.MARK: lab.name}, log
+        )
     deadline = time.monotonic() + 5
     while not cgroup.answers(lab.gateway, names.PORT):
         if time.monotonic() > deadline or not proxy_is_up(lab):

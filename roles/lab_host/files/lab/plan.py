@@ -60,7 +60,13 @@ def _new(name: str, folder: Path, count: int, releases: list[str]) -> Lab:
             raise LabError(f"--release {release}: not known; there are {', '.join(RELEASES)}")
     subnet = _free_subnet()
     hosts = [
-        Host(f"{name}{i}", releases[(i - 1) % len(releases)], f"{subnet}.{FIRST + i}", _share(count, i))
+        Host(
+            name=f"{name}{i}",
+            release=releases[(i - 1) % len(releases)],
+            address=f"{subnet}.{FIRST + i}",
+            cards=_share(count, i),
+            uid=names.UIDS + (int(subnet.rpartition(".")[2]) * MOST_HOSTS + i - 1) * names.UID_COUNT,
+        )
         for i in range(1, count + 1)
     ]
     return Lab(name, str(folder), subnet, _mirror(), tuple(hosts))

@@ -19,25 +19,24 @@ PACKAGES = (
 
 def path(release: str) -> Path:
     """Where the root file system of a release is; it exists only when it is whole."""
-    return names.CACHE / release
+    return names.CACHE / "roots" / release
 
 
 def make(release: str, mirror: str) -> bool:
     """Make it unless it is there; True where it was made. Raises LabError."""
-    names.CACHE.mkdir(parents=True, exist_ok=True)
-    with names.locked(names.CACHE):
+    path(release).parent.mkdir(parents=True, exist_ok=True)
+    with names.locked(path(release).parent):
         if path(release).exists():
             return False
         fresh = path(f"{release}.making")
         shutil.rmtree(fresh, ignore_errors=True)
         argv = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", release, str(fresh)]
-        log = names.CACHE / f"{release}.log"
+        log = path(f"{release}.log")
         with log.open("wb") as stream:
             done = subprocess.run([*argv, *([mirror] if mirror else [])], stdout=stream, stderr=stream)
         if done.returncode:
             raise LabError(f"debootstrap of {release} failed: {_reason(log)}; its output is in {log}")
         _furnish(fresh)
-        _shift(fresh)
         os.rename(fresh, path(release))
         log.unlink()
     return True
@@ -67,14 +66,3 @@ def _furnish(root: Path) -> None:
         done = subprocess.run(["chroot", root, *argv], capture_output=True, text=True)
         if done.returncode:
             raise LabError(f"{root}: {' '.join(argv)} failed: {done.stderr.strip()}")
-
-
-def _shift(root: Path) -> None:
-    """Give every file to the user ids of the lab; chown(2) takes set-user-id bits away, they are put back."""
-    for folder, folders, files in os.walk(root):
-        for name in (*folders, *files, *([""] if folder == str(root) else [])):
-            at = os.path.join(folder, name) if name else folder
-            stat = os.lstat(at)
-            os.lchown(at, stat.st_uid + names.UID_BASE, stat.st_gid + names.UID_BASE)
-            if not os.path.islink(at):
-                os.chmod(at, stat.st_mode & 0o7777)
