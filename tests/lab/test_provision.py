@@ -1,0 +1,259 @@
+"""``provision`` on real hosts: two, one of each release, as a data centre hands them over.
+
+The tests go one after the other on the same hosts, from bare to ready, and then break them one way at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hosts import Lab
+
+pytestmark = pytest.mark.xdist_group("provision")
+
+MEMLOCK_STACK_NOFILE = "ulimit -l; ulimit -s; ulimit -n"
+# A recap line, as Ansible has it.
+RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=(\d+) failed=(\d+) ", re.MULTILINE)
+FRESH = {"ANSIBLE_SSH_ARGS": "-o ControlPath=none"}  # no connection that is open already
+
+
+def recap(text: str) -> dict[str, tuple[int, int, int]]:
+    """Host to changed, unreachable, failed."""
+    return {host: tuple(map(int, counts)) for host, *counts in RECAP.findall(text)}  # type: ignore[misc]
+
+
+def sh(lab: Lab, host: str, script: str) -> str:
+    done = lab.sudo(host, script)
+    assert done.returncode == 0, f"{host}: {script}: {done.stderr}"
+    return done.stdout
+
+
+def fingerprint(lab: Lab, host: str) -> str:
+    """Of the host's key as its own ssh-keygen has it."""
+    return sh(lab, host, "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+
+
+@contextmanager
+def variables(lab: Lab, text: str) -> Iterator[None]:
+    path = lab.folder / "group_vars" / "all" / "test.yml"
+    path.write_text(text)
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+def test_check_of_bare_hosts_completes_and_changes_nothing(bare: Lab) -> None:
+    for host in bare.hosts:
+        sh(bare, host, "touch /root/before; sleep 0.1")
+    done = bare.runner("provision", "--check", check=0, timeout=200)
+    for host in bare.hosts:
+        assert recap(done.stdout)[host][0] > 5
+        changed = sh(
+            bare,
+            host,
+            "find / -xdev -newer /root/before -type f -not -path '*/.ansible/*' -not -path '/var/log/*'"
+            " -not -path '/proc/*' -not -path '/sys/*' -not -path '/run/*' -not -path '/tmp/*'"
+            " -not -path '/var/cache/apt/*.bin'; rm /root/before",
+        )
+        assert changed == ""
+    first, second = bare.hosts
+    assert f"+{bare.address(second)} {second}" in done.stdout
+    assert f"{first}, {second}: host_limits: State the limits of sessions" in done.stdout
+
+
+def test_provision_makes_them_ready_but_for_mixed_versions(bare: Lab) -> None:
+    first, second = bare.hosts
+    done = bare.runner("provision", timeout=290)
+    said = [line for line in done.stderr.splitlines() if line.startswith("runkit: ")]
+    assert len(said) == 1, done.stderr
+    assert f"{first}: mpi: Open MPI differs between the hosts, 4.1 on {first}; 5.0 on {second}" in said[0]
+    assert done.returncode == 1
+    assert recap(done.stdout)[second][1:] == (0, 0)
+    log = re.search(r"output: (\S+)", done.stderr)
+    assert log is not None
+    assert "PLAY RECAP" in (bare.work / log[1]).read_text()
+
+
+def test_second_run_changes_nothing(bare: Lab) -> None:
+    done = bare.runner("provision", timeout=200)
+    assert {host: counts[0] for host, counts in recap(done.stdout).items()} == dict.fromkeys(bare.hosts, 0)
+
+
+def test_names_limits_clock_python(bare: Lab) -> None:
+    for host in bare.hosts:
+        for other in bare.hosts:
+            assert sh(bare, host, f"getent ahostsv4 {other}").split()[0] == bare.address(other)
+            assert sh(bare, host, f"getent hosts {bare.address(other)}").split()[1] == other
+        limits = bare.ssh(host, MEMLOCK_STACK_NOFILE).stdout.split()
+        most = sh(bare, host, "cat /proc/1/limits")
+        memlock = re.search(r"Max locked memory\s+\S+\s+(\S+)", most)[1]  # type: ignore[index]
+        nofile = re.search(r"Max open files\s+\S+\s+(\S+)", most)[1]  # type: ignore[index]
+        wanted = "unlimited" if memlock == "unlimited" else str(int(memlock) // 1024)
+        assert limits == [wanted, "unlimited", str(min(1048576, int(nofile)))]
+        defaults = sh(bare, host, "systemctl show --property=DefaultLimitNOFILE,DefaultLimitMEMLOCK")
+        assert f"DefaultLimitNOFILE={limits[2]}\n" in defaults
+        assert f"DefaultLimitMEMLOCK={memlock.replace('unlimited', 'infinity')}\n" in defaults
+        # The clock of a container is its machine's: enabled, and not started.
+        assert bare.ssh(host, "systemctl is-enabled chrony").stdout == "enabled\n"
+        assert bare.ssh(host, "systemctl is-active chrony systemd-timesyncd").stdout == "inactive\n" * 2
+        assert (
+            bare.ssh(
+                host, "/usr/bin/python3 -c 'import numpy, mpi4py.MPI as m; print(m.COMM_WORLD.size)'"
+            ).stdout
+            == "1\n"
+        )
+
+
+def test_trust_goes_from_the_launch_host_only(bare: Lab) -> None:
+    first, second = bare.hosts
+    for target in (first, second, bare.address(second)):
+        done = bare.ssh(first, f"ssh {target} hostname")
+        assert done.stdout.strip() in (first, second), done.stderr
+    assert (
+        bare.ssh(second, f"ssh -o BatchMode=yes -o StrictHostKeyChecking=no {first} true").returncode == 255
+    )
+
+    key = f".ssh/runkit_{bare.name}"
+    assert bare.ssh(first, f"stat -c '%a %U' {key}").stdout == "600 runkit\n"
+    private = bare.ssh(first, f"sed -n 3p {key}").stdout.strip()
+    assert len(private) > 40
+    assert bare.sudo(second, f"grep -rlF -e {private} /home /root /etc /tmp /var/tmp").stdout == ""
+    trusted = bare.ssh(second, "cat .ssh/authorized_keys").stdout
+    assert f'from="{bare.address(first)}",restrict ssh-ed25519 ' in trusted
+    # No terminal and no forwarding, which a launch does not need.
+    refused = bare.ssh(first, f"ssh -tt {second} tty")
+    assert "PTY allocation request failed" in refused.stderr
+
+
+def test_another_hosts_key_is_never_taken_silently(bare: Lab) -> None:
+    first, second = bare.hosts
+    known = bare.folder / ".ssh" / "known_hosts"
+    was, before = fingerprint(bare, second), known.read_text()
+    sh(bare, second, "cd /etc/ssh; cp -a ssh_host_ed25519_key ssh_host_ed25519_key.pub /root/")
+    sh(
+        bare,
+        second,
+        "cd /etc/ssh; rm ssh_host_ed25519_key*; ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key",
+    )
+    now = fingerprint(bare, second)
+    try:
+        # The controller knows the old key: one line with the fingerprint, and the other host goes on.
+        done = bare.runner("provision", "--tags", "host_names", check=1, **FRESH)
+        line = next(line for line in done.stderr.splitlines() if line.startswith(f"runkit: {second}: "))
+        assert now in line
+        assert recap(done.stdout) == {first: (0, 0, 0), second: (0, 1, 0)}
+
+        # The controller was told the new key, the launch host was not: both fingerprints, nothing replaced.
+        rest = [line for line in before.splitlines() if not line.startswith(bare.address(second))]
+        public = sh(bare, second, "cat /etc/ssh/ssh_host_ed25519_key.pub").split()
+        known.write_text("\n".join([*rest, f"{bare.address(second)} {public[0]} {public[1]}"]) + "\n")
+        done = bare.runner("provision", "--tags", "ssh_trust", check=1, **FRESH)
+        line = next(
+            line for line in done.stderr.splitlines() if line.startswith(f"runkit: {second}: ssh_trust")
+        )
+        assert f"ssh-ed25519 was {was} and is {now}" in line
+        assert recap(done.stdout)[first] == (0, 0, 0)
+        assert "Host key verification failed" in bare.ssh(first, f"ssh {second} true").stderr
+
+        with variables(bare, "ssh_trust_replace_host_keys: true\n"):
+            bare.runner("provision", "--tags", "ssh_trust", check=0, **FRESH)
+        assert bare.ssh(first, f"ssh {second} hostname").stdout == f"{second}\n"
+    finally:
+        sh(bare, second, "mv /root/ssh_host_ed25519_key* /etc/ssh/")
+        known.write_text(before)
+        with variables(bare, "ssh_trust_replace_host_keys: true\n"):
+            bare.runner("provision", "--tags", "ssh_trust", check=0, **FRESH)
+
+
+def test_an_unknown_host_key_is_refused(bare: Lab) -> None:
+    second = bare.hosts[1]
+    known = bare.folder / ".ssh" / "known_hosts"
+    before = known.read_text()
+    rest = [line for line in before.splitlines() if not line.startswith(bare.address(second))]
+    known.write_text("\n".join(rest) + "\n")
+    try:
+        done = bare.runner("provision", "--tags", "host_names", check=1, **FRESH)
+        assert known.read_text() == "\n".join(rest) + "\n"
+    finally:
+        known.write_text(before)
+    line = next(line for line in done.stderr.splitlines() if line.startswith(f"runkit: {second}: "))
+    assert fingerprint(bare, second) in line
+
+
+def test_limit_keeps_what_is_known_of_other_hosts(bare: Lab) -> None:
+    first, second = bare.hosts
+    done = bare.runner("provision", "--limit", first, "--tags", "ssh_trust", check=0)
+    assert recap(done.stdout) == {first: (0, 0, 0)}
+    assert bare.ssh(first, f"ssh {second} hostname").stdout == f"{second}\n"
+    done = bare.runner("provision", "--limit", second, "--tags", "ssh_trust,host_names", check=0)
+    assert recap(done.stdout) == {second: (0, 0, 0)}
+    assert f"{second}: the launch host {first} is not part of this call" in done.stderr
+
+
+def test_a_resolver_that_does_not_answer(bare: Lab) -> None:
+    first, second = bare.hosts
+    silent = bare.address(second).rpartition(".")[0] + ".250"  # in the lab's network, and nobody
+    sh(bare, second, f"echo nameserver {shlex.quote(silent)} > /etc/resolv.conf")
+    try:
+        # The names of the cluster are in /etc/hosts: ready, and what is slow is told.
+        done = bare.runner("provision", "--tags", "host_names", check=0)
+        assert f"{second}: the resolver does not answer within 2 s" in done.stderr
+        # The resolver asked before /etc/hosts: every look-up waits.
+        sh(bare, second, "sed -i.bak 's/^hosts:.*/hosts: dns files/' /etc/nsswitch.conf")
+        done = bare.runner("provision", "--tags", "host_names", check=1)
+        line = next(line for line in done.stderr.splitlines() if line.startswith("runkit: "))
+        assert line.startswith(
+            f"runkit: {second}: host_names: {first} should be {bare.address(first)}: no answer within 2 s"
+        )
+        assert "nsswitch.conf" in line
+        assert recap(done.stdout) == {first: (0, 0, 0), second: (0, 0, 1)}
+    finally:
+        sh(
+            bare,
+            second,
+            "rm /etc/resolv.conf; cd /etc; [ ! -e nsswitch.conf.bak ] || mv nsswitch.conf.bak nsswitch.conf",
+        )
+
+
+def test_a_password_that_is_wrong_or_missing_is_one_line(bare: Lab, tmp_path: Path) -> None:
+    second = bare.hosts[1]
+    sh(bare, second, "useradd -m -s /bin/sh -G sudo plain; echo plain:hushhush-9 | chpasswd")
+    sh(bare, second, "cp -r ~runkit/.ssh ~plain/; chown -R plain: ~plain")
+    path = bare.folder / "host_vars" / second / "login.yml"
+    path.parent.mkdir(parents=True)
+    try:
+        for text, reason in (
+            ("ansible_user: plain\n", "sudo asks for a password"),
+            ("ansible_user: plain\nansible_become_password: wrong-9-pass\n", "the become password is wrong"),
+            ("ansible_user: plain\nansible_become_password: hushhush-9\n", ""),
+        ):
+            path.write_text(text)
+            done = bare.runner("provision", "--tags", "bootstrap", check=1 if reason else 0)
+            said = [line for line in done.stderr.splitlines() if line.startswith("runkit: ")]
+            assert [f"runkit: {second}: bootstrap: " in line and reason in line for line in said] == [
+                True
+            ] * bool(reason)
+            everything = (
+                done.stdout + done.stderr + (bare.work / "runs" / f"provision-{bare.name}.log").read_text()
+            )
+            assert "wrong-9-pass" not in everything
+            assert "hushhush-9" not in everything
+    finally:
+        path.unlink()
+        path.parent.rmdir()
+        path.parent.parent.rmdir()
+        sh(bare, second, "pkill -u plain; userdel -rf plain 2>/dev/null || true")
+
+
+def test_four_ready_hosts_stay_as_they_are(ready: Lab) -> None:
+    done = ready.runner("provision", check=0, timeout=200)
+    assert recap(done.stdout) == dict.fromkeys(ready.hosts, (0, 0, 0))
+    first, *others = ready.hosts
+    for other in others:
+        assert ready.ssh(first, f"ssh {other} hostname").stdout == f"{other}\n"
