@@ -19,7 +19,7 @@ test: $(VENV)/dev ## the test suite
 	@$(BIN)/python -m pytest -n 3 --ignore=tests/lab $(ARGS)
 
 test-lab: $(VENV)/dev ## the tests on real hosts, which they make on this machine; as root
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/lab -m 'not faults' $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m 'not faults' $(ARGS)
 
 test-faults: $(VENV)/dev ## the long ones of them
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/lab -m faults $(ARGS)

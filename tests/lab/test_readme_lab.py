@@ -1,0 +1,36 @@
+"""The README's commands on the rehearsal cluster, run as they stand there, in their order, by root."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from hosts import ROOT
+
+SECTION = (ROOT / "README.md").read_text().partition("## A rehearsal cluster")[2].partition("\n## ")[0]
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", SECTION, re.S) for line in block.splitlines()]
+
+
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        target = tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target)
+    (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
+    printed = {}
+    for command in COMMANDS:
+        argv = command.removeprefix("sudo ").split()
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        printed[command] = done.stdout
+    assert len(printed) == 5
+    (bench,) = (text for command, text in printed.items() if " bench " in command)
+    assert re.findall(r"^\| +(\d+) \| +[\d.]+ \|$", bench, re.M) == ["1", "8", "32"]
+    assert "lab1: " in bench
+    assert "lab4: " in bench
