@@ -1,0 +1,239 @@
+"""``provision`` where no host is needed: usage, this machine, what is refused, and what known_hosts is."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+from kit import ROOT
+
+from runner import provision
+
+ANSIBLE = {
+    **os.environ,
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+    "ANSIBLE_NOCOLOR": "1",
+    "LC_ALL": "C.UTF-8",
+}
+
+
+def runner(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "runner", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+# --- the command line ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(
+            ["--limit", "localhots"], "--limit localhots: no such host; nearest: localhost", id="host"
+        ),
+        pytest.param(["--tags", "mpy"], "--tags mpy: no such tag; nearest: mpi", id="tag"),
+        pytest.param(["--tags", "ssh_trust,"], "--tags : no such tag", id="empty tag"),
+        pytest.param(["-i", "locla"], "-i locla: no such cluster; nearest: local", id="cluster"),
+    ],
+)
+def test_usage(tmp_path: Path, words: list[str], said: str) -> None:
+    done = runner(tmp_path, "provision", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+# --- this machine --------------------------------------------------------------------------
+
+
+def test_this_machine_is_verified_and_left_as_it_is(tmp_path: Path) -> None:
+    done = runner(tmp_path, "provision")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("localhost : ok=")
+    assert " changed=0 unreachable=0 failed=0 " in done.stdout
+    assert "left as it is" in done.stderr
+    tasks = [
+        line
+        for line in (tmp_path / "runs" / "provision-local.log").read_text().splitlines()
+        if "TASK" in line
+    ]
+    assert [line for line in tasks if "Install" in line] == []
+
+
+def test_what_this_machine_lacks_is_told_all_of_it(tmp_path: Path) -> None:
+    cluster = tmp_path / "here"
+    shutil.copytree(ROOT / "inventory" / "local", cluster)
+    path = cluster / "group_vars" / "all" / "cluster.yml"
+    lacking = {"cluster_python": "/bin/false", "cluster_mpirun": "/no/such/mpirun"}
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **lacking}))
+    done = runner(tmp_path, "-i", str(cluster), "provision")
+    said = [line for line in done.stderr.splitlines() if line.startswith("runkit: localhost: ")]
+    assert done.returncode == 1
+    assert len(said) == 2, done.stderr
+    assert "/bin/false" in said[0]
+    assert "install numpy and mpi4py" in said[0]
+    assert "/no/such/mpirun --version does not answer" in said[1]
+
+
+# --- which systems are served --------------------------------------------------------------
+
+SYSTEMS = {
+    "debian12": ('PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nVERSION_ID="12"\nID=debian\n', True),
+    "debian13": ('PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nVERSION_ID="13"\nID=debian\n', True),
+    "debian11": ('PRETTY_NAME="Debian GNU/Linux 11 (bullseye)"\nVERSION_ID="11"\nID=debian\n', False),
+    "ubuntu2204": ('PRETTY_NAME="Ubuntu 22.04.5 LTS"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\n', True),
+    "ubuntu2404": ('PRETTY_NAME="Ubuntu 24.04.1 LTS"\nVERSION_ID="24.04"\nID=ubuntu\nID_LIKE=debian\n', True),
+    "rocky9": (
+        'ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\nPRETTY_NAME="Rocky Linux 9.4"\n',
+        True,
+    ),
+    "rhel10": ('ID="rhel"\nVERSION_ID="10.0"\nPRETTY_NAME="Red Hat Enterprise Linux 10.0"\n', True),
+    "alma8": ('ID="almalinux"\nVERSION_ID="8.10"\nPRETTY_NAME="AlmaLinux 8.10"\n', False),
+    "centos7": ('ID="centos"\nVERSION_ID="7"\nPRETTY_NAME="CentOS Linux 7 (Core)"\n', False),
+    "centos6": ("CentOS release 6.10 (Final)\n", False),
+    "alpine": ('ID=alpine\nVERSION_ID=3.20.3\nPRETTY_NAME="Alpine Linux v3.20"\n', False),
+}
+OLD = "its system Python is older than 3.8, which Ansible needs there"
+
+
+def test_systems(tmp_path: Path) -> None:
+    """Each system is a host on this machine with another release file; --check, so that nothing changes."""
+    for name, (text, _) in SYSTEMS.items():
+        (tmp_path / name).write_text(text)
+    hosts = {name: {"ansible_connection": "local", "cluster_cards": 1} for name in SYSTEMS}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    (tmp_path / "play.yml").write_text(
+        yaml.safe_dump([{"hosts": "all", "gather_facts": False, "roles": ["cluster", "bootstrap"]}])
+    )
+    variables = {
+        "__bootstrap_release_files": f"{tmp_path}/{{{{ inventory_hostname }}}}",
+        "cluster_allow_controller": "true",
+        "ansible_python_interpreter": sys.executable,
+    }
+    options = [word for key, value in variables.items() for word in ("-e", f"{key}={value}")]
+    done = subprocess.run(
+        [
+            "ansible-playbook",
+            "--check",
+            "-i",
+            str(tmp_path / "hosts.yml"),
+            *options,
+            str(tmp_path / "play.yml"),
+        ],
+        env={**ANSIBLE, "ANSIBLE_ROLES_PATH": str(ROOT / "roles"), "ANSIBLE_STDOUT_CALLBACK": "default"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    refused = {
+        line.split("[")[1].split("]")[0]: line for line in done.stdout.splitlines() if "fatal: [" in line
+    }
+    assert set(refused) == {name for name, (_, served) in SYSTEMS.items() if not served}, done.stdout
+    assert f"AlmaLinux 8.10 on x86_64 is not supported: {OLD}; install Debian 12" in refused["alma8"]
+    assert f"CentOS Linux 7 (Core) on x86_64 is not supported: {OLD}" in refused["centos7"]
+    assert f"CentOS release 6.10 (Final) on x86_64 is not supported: {OLD}" in refused["centos6"]
+    assert "Alpine Linux v3.20 on x86_64 is not supported: nobody tried runkit on it" in refused["alpine"]
+
+
+# --- what known_hosts is -------------------------------------------------------------------
+
+
+def ssh_trust() -> ModuleType:
+    path = ROOT / "roles" / "ssh_trust" / "filter_plugins" / "ssh_trust.py"
+    spec = importlib.util.spec_from_file_location("ssh_trust", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def a_key(folder: Path, name: str) -> tuple[str, str, str]:
+    """Type, key and fingerprint, as ssh-keygen makes and prints them."""
+    path = folder / name
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    kind, key, *_ = path.with_suffix(".pub").read_text().split()
+    shown = subprocess.run(["ssh-keygen", "-lf", path], capture_output=True, text=True, check=True).stdout
+    return kind, key, shown.split()[1]
+
+
+def test_known_hosts(tmp_path: Path) -> None:
+    trust = ssh_trust()
+    kind, old, old_print = a_key(tmp_path, "old")
+    _, new, new_print = a_key(tmp_path, "new")
+    addresses, ports = {"n1": "10.0.0.1", "n2": "10.0.0.2"}, {"n1": 22, "n2": 2222}
+    text = trust.known_hosts("", addresses, ports, {"n1": {kind: old}, "n2": {kind: old}})
+
+    # ssh-keygen, which reads such files for a living, finds every alias.
+    (tmp_path / "known").write_text(text)
+    for alias in ("n1", "10.0.0.1", "[n2]:2222", "[10.0.0.2]:2222"):
+        found = subprocess.run(
+            ["ssh-keygen", "-F", alias, "-f", tmp_path / "known"], capture_output=True, text=True
+        )
+        assert old in found.stdout, alias
+
+    assert trust.differs(text, "n2", {kind: old, "ssh-rsa": new}) == ""
+    assert trust.differs(text, "n2", {kind: new}) == f"{kind} was {old_print} and is {new_print}"
+    # A host that was not asked keeps its line, one that left the cluster loses it.
+    again = trust.known_hosts(text, addresses, ports, {"n1": {kind: new}})
+    assert again.splitlines() == [f"n1,10.0.0.1 {kind} {new}", text.splitlines()[1]]
+    assert trust.known_hosts(text, {"n1": "10.0.0.1"}, ports, {}) == text.splitlines()[0] + "\n"
+    assert trust.known_hosts("hostile\n\x00 a b c d\n", addresses, ports, {}) == ""
+    assert trust.fingerprint(base64.b64encode(b"x").decode() + "!") == "not a key"
+
+
+# --- what is told --------------------------------------------------------------------------
+
+CHANGED = """\
+Task failed: Failed to connect to the host via ssh: @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+The fingerprint for the ED25519 key sent by the remote host is
+SHA256:AbCd+/123.
+Please contact your system administrator.
+Offending ED25519 key in /home/a user/known_hosts:7
+Host key verification failed."""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(
+            CHANGED, ["changed", "SHA256:AbCd+/123,", "/home/a user/known_hosts has another"], id="changed"
+        ),
+        pytest.param("No route to host", ["is it on"], id="off"),
+        pytest.param("Task failed: Missing sudo password", ["ansible_become_password"], id="no password"),
+        pytest.param("a\x1b[31m\nb", ["a\\x1b[31m ... b"], id="escaped"),
+        pytest.param("", ["failed without a word"], id="silent"),
+    ],
+)
+def test_explain(text: str, words: list[str]) -> None:
+    line = provision.explain(text)
+    assert "\n" not in line
+    assert [word for word in words if word not in line] == []
+
+
+def test_differences_of_hosts_that_agree_stand_together() -> None:
+    diff = {"before": "a\nb\n", "after": "a\nc\n", "after_header": "/etc/x"}
+    long = {"prepared": "\n".join(f"line {number}" for number in range(100))}
+    lines = list(
+        provision.differences(
+            [("n1", "role: t", [diff]), ("n2", "role: t", [[diff]]), ("n2", "other: t", [long])]
+        )
+    )
+    assert lines[:6] == ["n1, n2: role: t", "    /etc/x", "    @@ -1,2 +1,2 @@", "     a", "    -b", "    +c"]
+    assert lines[6] == "n2: other: t"
+    assert lines[-1] == "    ... 60 more lines"
