@@ -139,7 +139,7 @@ def test_another_hosts_key_is_never_taken_silently(bare: Lab) -> None:
     sh(
         bare,
         second,
-        "cd /etc/ssh; rm ssh_host_ed25519_key*; ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key",
+        "cd /etc/ssh; rm ssh_host_ed25519_key*; ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key; systemctl restart ssh",
     )
     now = fingerprint(bare, second)
     try:
@@ -165,7 +165,7 @@ def test_another_hosts_key_is_never_taken_silently(bare: Lab) -> None:
             bare.runner("provision", "--tags", "ssh_trust", check=0, **FRESH)
         assert bare.ssh(first, f"ssh {second} hostname").stdout == f"{second}\n"
     finally:
-        sh(bare, second, "mv /root/ssh_host_ed25519_key* /etc/ssh/")
+        sh(bare, second, "mv /root/ssh_host_ed25519_key* /etc/ssh/; systemctl restart ssh")
         known.write_text(before)
         with variables(bare, "ssh_trust_replace_host_keys: true\n"):
             bare.runner("provision", "--tags", "ssh_trust", check=0, **FRESH)
