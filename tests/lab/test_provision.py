@@ -139,7 +139,8 @@ def test_another_hosts_key_is_never_taken_silently(bare: Lab) -> None:
     sh(
         bare,
         second,
-        "cd /etc/ssh; rm ssh_host_ed25519_key*; ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key; systemctl restart ssh",
+        "cd /etc/ssh; rm ssh_host_ed25519_key*; ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key;"
+        " systemctl restart ssh",
     )
     now = fingerprint(bare, second)
     try:
