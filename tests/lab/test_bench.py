@@ -90,7 +90,7 @@ def refused(kit: LabKit, *fragments: str) -> str:
 @contextmanager
 def changed(kit: LabKit, host: str, path: str, script: str) -> Iterator[None]:
     """A file of a host is changed by a script, until the block ends."""
-    done = kit.lab.sudo(host, f"set -e; cp {path} {path}.kept; {script}")
+    done = kit.lab.sudo(host, f"set -e; cp -p {path} {path}.kept; {script}")
     try:
         assert done.returncode == 0, done.stderr
         yield

@@ -102,15 +102,16 @@ def _bench(cluster: Cluster, folder: Path, repeat: int) -> Run:
     argv = [sys.executable, "-m", "runner", "-i", cluster.path, "bench", "-w", str(folder / "digits.yml")]
     argv += ["--cards", str(cluster.cards), "--repeat", str(repeat)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended, began = [], time.monotonic()
+    ended, said, began = [], "", time.monotonic()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(argv, cwd=folder, env=env, **quiet) as bench:
         assert bench.stderr is not None
         for line in bench.stderr:
+            said += line.decode()
             if b": done in " in line:
                 ended.append(time.monotonic() - began)
     (run,) = folder.glob("runs/*")
-    assert len(ended) == repeat, f"{len(ended)} of {repeat} cells ended well"
+    assert len(ended) == repeat, said
     return Run(run, ended)
 
 
