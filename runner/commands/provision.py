@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.errors import Interrupted, UsageError
-from runner.names import hint, shown
+from runner.names import hint, printable, shown
 
 if TYPE_CHECKING:
     from runner.io.ansible import Outcome
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         outcome = ansible.playbook(
             "provision",
             Path(cluster.path),
-            {},
+            {"ssh_trust_launch_host": cluster.hosts[0].name},  # the host that bench starts from
             log=log,
             cancelled=lambda: signals.count > 0,
             hosts=limit,
@@ -92,7 +92,7 @@ def _tell(outcome: Outcome, cluster: Cluster) -> None:
         said.setdefault(text, []).append(host)
     for text, hosts in said.items():
         names = [host.name for host in cluster.hosts if host.name in hosts]
-        print(f"{', '.join(names)}: {text}", file=sys.stderr)
+        print(f"{', '.join(names)}: {printable(text)}", file=sys.stderr)
     for failure in (*outcome.failures, *outcome.ignored):
         where = f"{failure.role}: " if failure.role else ""
         print(f"runkit: {failure.host}: {where}{_reason(failure, cluster)}", file=sys.stderr)
