@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -147,6 +148,33 @@ def test_systems(tmp_path: Path) -> None:
     assert f"CentOS Linux 7 (Core) on x86_64 is not supported: {OLD}" in refused["centos7"]
     assert f"CentOS release 6.10 (Final) on x86_64 is not supported: {OLD}" in refused["centos6"]
     assert "Alpine Linux v3.20 on x86_64 is not supported: nobody tried runkit on it" in refused["alpine"]
+
+
+# --- which servers packages come from ------------------------------------------------------
+
+MIRROR = "http://mirror.example/all"
+SOURCES = {
+    "Debian": (
+        "deb [arch=amd64] http://a.example/debian trixie main\nURIs: https://a.example/ubuntu\n# http://a.example/\n",
+        f"deb [arch=amd64] {MIRROR}/debian trixie main\nURIs: {MIRROR}/ubuntu\n# http://a.example/\n",
+    ),
+    "RedHat": (
+        "[b]\nmirrorlist=https://a.example/?x=$a\n#baseurl=http://b.example/$r/BaseOS/\nmetalink=https://c.example/m\n",
+        f"[b]\n#mirrorlist=https://a.example/?x=$a\nbaseurl={MIRROR}/$r/BaseOS/\n#metalink=https://c.example/m\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("family", SOURCES)
+def test_mirror_takes_the_place_of_servers_and_only_once(family: str) -> None:
+    known = yaml.safe_load((ROOT / "roles" / "package_sources" / "vars" / f"{family}.yml").read_text())
+    text, wanted = SOURCES[family]
+    for _ in range(2):
+        for row in known["__package_sources_replace"]:
+            pattern = row["from"].replace("{{ package_sources_mirror | regex_escape }}", re.escape(MIRROR))
+            to = row["to"].replace("{{ package_sources_mirror }}", MIRROR)
+            text = re.sub(pattern, to, text, flags=re.MULTILINE)
+        assert text == wanted
 
 
 # --- what known_hosts is -------------------------------------------------------------------
