@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HELP = "a rehearsal cluster on this machine: real hosts with systemd and SSH"
-EXAMPLE = "sudo python -m runner lab up --hosts 4 --release bookworm,trixie"
+EXAMPLE = "python -m runner lab up --hosts 4 --release bookworm,trixie"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -43,11 +43,16 @@ def _clusters(selected: str) -> Rows:
 
     chosen = inventory.outline(selected)
     others = [name for name in inventory.names() if inventory.find(name) != Path(chosen.path)]
-    clusters = [chosen, *_readable(inventory.outline, others)]
-    return [
-        {"name": cluster.name, "title": cluster.title, "hosts": len(cluster.hosts), "cards": cluster.cards}
-        for cluster in sorted(clusters, key=lambda cluster: cluster.name)
+    hostless = [name for name in others if inventory.is_hostless(name)]  # such as a lab that is not up
+    clusters = [chosen, *_readable(inventory.outline, [name for name in others if name not in hostless])]
+    rows: Rows = [
+        *(
+            {"name": each.name, "title": each.title, "hosts": len(each.hosts), "cards": each.cards}
+            for each in clusters
+        ),
+        *({"name": name, "title": "no hosts yet", "hosts": 0, "cards": 0} for name in hostless),
     ]
+    return sorted(rows, key=lambda row: str(row["name"]))
 
 
 def _workloads(_selected: str) -> Rows:

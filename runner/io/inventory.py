@@ -60,6 +60,11 @@ def find(name_or_path: str, root: Path = ROOT) -> Path:
     return path.resolve()
 
 
+def is_hostless(name_or_path: str, root: Path = ROOT) -> bool:
+    """Whether no file of the cluster can name hosts, as where a rehearsal cluster is not up."""
+    return inventory_folder.is_hostless(find(name_or_path, root))
+
+
 def load(name_or_path: str, inventory_list: InventoryList, root: Path = ROOT) -> Cluster:
     """Check every file of the cluster, then take the values from ``inventory_list``.
 

@@ -93,6 +93,11 @@ def read(path: Path) -> Folder:
     return folder
 
 
+def is_hostless(path: Path) -> bool:
+    """Whether there is no file that could name hosts."""
+    return all(entry.name in VARS for entry in _entries(path))
+
+
 def _hosts_files(path: Path) -> list[Path]:
     files = [entry for entry in _entries(path) if entry.name not in VARS]
     for file in files:
@@ -104,9 +109,8 @@ def _hosts_files(path: Path) -> list[Path]:
         if os.access(file, os.X_OK):
             raise UsageError(f"{place(file)}: is executable, so Ansible would run it; chmod -x it")
     if not files:
-        raise UsageError(
-            f"{place(path)}: no hosts.yml; write one as in inventory/local (in a rehearsal cluster, lab up does)"
-        )
+        text = "write one as in inventory/local; in a rehearsal cluster, lab up does"
+        raise UsageError(f"{place(path)}: no hosts.yml; {text}")
     return files
 
 
