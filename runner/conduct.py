@@ -8,14 +8,16 @@ Each step leaves its result in the run's folder, and the next one starts from th
 from __future__ import annotations
 
 import shlex
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner import plan
 from runner.errors import BusyError, HostError
-from runner.io import ansible, archive, rundir, ssh
+from runner.io import ansible, archive, fetch, rundir, ssh
 from runner.io.events import Failure
 from runner.io.files import ROOT, write_bytes
 from runner.io.rundir import RunDir
@@ -160,6 +162,16 @@ def command(*words: str) -> str:
     return shlex.join(("python", "-m", "runner", *words))
 
 
+def agent(run: Run, host: Host, word: str) -> list[str]:
+    """The command line of the agent on a host, from here."""
+    folder = f"{run.agent_root}/{run.plan.run}"
+    if host.connection == "local":
+        return [sys.executable, f"{folder}/agent.py", word, folder]
+    folder = ssh.home_path(folder)
+    argv = [run.plan.cluster.agent_python, f"{folder}/agent.py", word, folder]
+    return ssh.command(host, variables(run, host), argv)
+
+
 # --- collect, stop -------------------------------------------------------------------------
 
 
@@ -174,22 +186,20 @@ class Fetched:
 def collect(run: Run) -> Fetched:
     """Bring home what the hosts measured, each file verified. Raises HostError where one in reach cannot."""
     cells = [cell for cell in run.plan.cells if cell.state == "planned"]
-    with tempfile.TemporaryDirectory(prefix="runkit-collect-") as folder:
-        for _ in range(2):  # somebody else may have packed the same run in between
-            outcome = _playbook("collect", run, cells, {"bench_agent_collected": folder})
-            failed = [failure for failure in outcome.failures if not failure.unreachable]
-            if not failed:
-                break
-        fetched = 0
-        for host in run.hosts(cells):
-            path = Path(folder) / f"{host.name}.tar.gz"
-            if path.is_file():
-                fetched += archive.unpack(path, host.name, run.folder.path, [cell.id for cell in cells])
-    absent = {failure.host: failure.message for failure in outcome.failures if failure.unreachable}
-    if failed or run.launch_host.name in absent or not (outcome.successful or absent):
-        then = f"; once it is back: {command('collect', run.plan.run)}" if absent else ""
-        raise _host_error(run, "collect the run", outcome.failures, outcome.status, then)
-    return Fetched(fetched, absent)
+    ids, hosts = [cell.id for cell in cells], run.hosts(cells)
+    with ThreadPoolExecutor(max_workers=len(hosts)) as pool:
+        came = pool.map(
+            lambda host: fetch.fetch(agent(run, host, "pack"), host.name, run.folder.path, ids), hosts
+        )
+        found = dict(zip(hosts, came, strict=True))
+    absent = {
+        host.name: ssh.explained(host, variables(run, host), why) for host, (_, why) in found.items() if why
+    }
+    if run.launch_host.name in absent:
+        said = "; ".join(f"{name}: {why}" for name, why in absent.items())
+        again = command("collect", run.plan.run)
+        raise HostError(f"cannot collect the run: {said}; once it is back: {again}")
+    return Fetched(sum(files for files, _ in found.values()), absent)
 
 
 def stop(run: Run) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 
 from runner import parsers, progress
-from runner.conduct import Run, command, variables
+from runner.conduct import Run, agent, command, variables
 from runner.errors import HostError
 from runner.io import ssh
 from runner.io.follow import Follower
@@ -29,7 +28,7 @@ def follow(
     replaced. The first ``seen`` events of the journal are passed over: those of an earlier try.
     Raises HostError where the launch host stays out of reach.
     """
-    view, argv = progress.View(tuple(todo)), _agent(run, "follow")
+    view, argv = progress.View(tuple(todo)), agent(run, run.launch_host, "follow")
     wishes, patience = _Wishes(run, signals, display), _Patience()
     while True:
         began, passed = time.monotonic(), 0
@@ -123,13 +122,3 @@ def _tell(view: progress.View, event: Mapping[str, object], display: Display) ->
         display.say(progress.ended(view))
     elif view.over is None and view.ended is None:
         display.show(progress.line(view))
-
-
-def _agent(run: Run, word: str) -> list[str]:
-    host = run.launch_host
-    folder = f"{run.agent_root}/{run.plan.run}"
-    if host.connection == "local":
-        return [sys.executable, f"{folder}/agent.py", word, folder]
-    folder = ssh.home_path(folder)
-    argv = [run.plan.cluster.agent_python, f"{folder}/agent.py", word, folder]
-    return ssh.command(host, variables(run, host), argv)

@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,9 @@ LOG = f"cells/{CELL}/logs/lab1/rank-0000.stdout"
 
 def pack(folder: Path, *members: tuple[str, bytes | None], sums: bool = True) -> Path:
     """An archive as agent.py writes it; a member without content is a symbolic link to /etc/passwd."""
-    path = folder / "lab1.tar.gz"
+    path = folder / "lab1.tar"
     text = "".join(f"{hashlib.sha256(data or b'').hexdigest()}  {name}\n" for name, data in members).encode()
-    with tarfile.open(path, "w:gz") as tar:
+    with tarfile.open(path, "w") as tar:
         for name, data in (*members, *([("SHA256SUMS", text)] if sums else [])):
             member = tarfile.TarInfo(name)
             if data is None:
@@ -30,10 +31,15 @@ def pack(folder: Path, *members: tuple[str, bytes | None], sums: bool = True) ->
     return path
 
 
+def take(archive: Path, *rest: Any) -> int:
+    with archive.open("rb") as stream:
+        return unpack(stream, *rest)
+
+
 def test_takes_what_a_run_writes(tmp_path: Path) -> None:
     run = tmp_path / "run"
     good = pack(tmp_path, ("journal.jsonl", b"{}\n"), ("facts.json", b"{}"), (LOG, b"x\n"))
-    assert unpack(good, "lab1", run, [CELL]) == 3
+    assert take(good, "lab1", run, [CELL]) == 3
     found = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
     assert found == [LOG, "facts/lab1.json", "journal.jsonl"]
 
@@ -58,13 +64,13 @@ def test_refuses_other_names(tmp_path: Path, name: str) -> None:
     run.mkdir()
     bad = pack(tmp_path, (LOG, b"x\n"), (name, b"evil"))
     with pytest.raises(HostError, match="is nothing that a run writes; nothing was taken"):
-        unpack(bad, "lab1", run, [CELL])
+        take(bad, "lab1", run, [CELL])
     assert list(run.iterdir()) == []
 
 
 def test_refuses_links(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="is not a regular file"):
-        unpack(pack(tmp_path, (LOG, None)), "lab1", tmp_path / "run", [CELL])
+        take(pack(tmp_path, (LOG, None)), "lab1", tmp_path / "run", [CELL])
 
 
 @pytest.mark.parametrize("fault", ["no sums", "changed", "cut"])
@@ -78,18 +84,18 @@ def test_refuses_what_does_not_match_its_checksum(tmp_path: Path, fault: str) ->
         members[0] = (LOG, b"rate=999\n" * 500)
         path = pack(tmp_path, *members, sums=False)
     if fault == "cut":
-        path.write_bytes(path.read_bytes()[:-40])
+        path.write_bytes(path.read_bytes()[:513])
     with pytest.raises(HostError, match=r"lab1.*collect again"):
-        unpack(path, "lab1", run, [CELL])
+        take(path, "lab1", run, [CELL])
     assert list(run.iterdir()) == []
 
 
 def test_a_cell_tried_again_replaces_its_logs(tmp_path: Path) -> None:
     run = tmp_path / "run"
     stale = f"cells/{CELL}/logs/lab1/rank-0001.stdout"
-    unpack(pack(tmp_path, (LOG, b"first\n"), (stale, b"first\n")), "lab1", run, [CELL])
+    take(pack(tmp_path, (LOG, b"first\n"), (stale, b"first\n")), "lab1", run, [CELL])
     earlier = f"cells/{CELL}/earlier-1/lab1/rank-0001.stdout"
-    unpack(pack(tmp_path, (LOG, b"second\n"), (earlier, b"first\n")), "lab1", run, [CELL])
+    take(pack(tmp_path, (LOG, b"second\n"), (earlier, b"first\n")), "lab1", run, [CELL])
     assert (run / LOG).read_text() == "second\n"
     assert not (run / stale).exists()
     assert (run / earlier).read_text() == "first\n"

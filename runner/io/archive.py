@@ -19,6 +19,7 @@ from runner.errors import HostError, StorageError
 from runner.io.files import ROOT
 
 AGENT_FILES = ROOT / "roles" / "bench_agent" / "files"
+BLOCK = 1 << 20
 LEAF = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 
@@ -47,8 +48,8 @@ def stage(
                 stage.write(path, f"workload/{path.relative_to(workloads)}")
 
 
-def unpack(archive: Path, host: str, run: Path, cells: Collection[str]) -> int:
-    """Put what one host measured into the run's folder; returns the number of files.
+def unpack(archive: IO[bytes], host: str, run: Path, cells: Collection[str]) -> int:
+    """Put what one host sends into the run's folder as it comes; returns the number of files.
 
     Raises HostError where the archive holds what no run writes, or a file that does not match its checksum;
     nothing of it is kept then.
@@ -56,15 +57,15 @@ def unpack(archive: Path, host: str, run: Path, cells: Collection[str]) -> int:
     wanted = _wanted(host, cells)
     temporary = run / f".collect-{host}"
     try:
-        with tarfile.open(archive, "r:gz") as tar:
-            names = _extract(tar, temporary, wanted, f"{host}: {archive.name}")
+        with tarfile.open(fileobj=archive, mode="r|", bufsize=BLOCK) as tar:
+            names = _extract(tar, temporary, wanted, f"{host}: its archive")
         _drop_stale(run, host, set(names.values()))
         for target in names.values():
             (run / target).parent.mkdir(parents=True, exist_ok=True)
             (temporary / target).replace(run / target)
         return len(names)
     except (tarfile.TarError, EOFError) as error:
-        raise HostError(f"{host}: {archive.name} is not a whole archive: {error}; collect again") from error
+        raise HostError(f"{host}: its archive is not whole: {error}; collect again") from error
     except OSError as error:
         then = f"free space, then: python -m runner collect {run.name}"
         raise StorageError(f"{run}: cannot be written: {error.strerror}; {then}") from error
@@ -126,7 +127,7 @@ def _copy(stream: IO[bytes], target: Path) -> str:
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with target.open("wb") as out:
-        while block := stream.read(1 << 20):
+        while block := stream.read(BLOCK):
             digest.update(block)
             out.write(block)
     return digest.hexdigest()

@@ -10,12 +10,19 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from runner.errors import HostError
 
 BEAT_S = 1.0
 LAST_WORDS = 2000  # bytes of standard error that are looked at
+
+
+def last_line(errors: IO[bytes]) -> str:
+    """What a program said last on its standard error, which went into this file."""
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - LAST_WORDS))
+    said = errors.read().decode("utf-8", "replace").strip()
+    return said.splitlines()[-1].strip() if said else ""
 
 
 class Follower:
@@ -62,9 +69,7 @@ class Follower:
             self._process.kill()
             self._process.wait()
         with self._errors as errors:
-            errors.seek(max(0, errors.seek(0, os.SEEK_END) - LAST_WORDS))
-            said = errors.read().decode("utf-8", "replace").strip()
-        self.said = said.splitlines()[-1].strip() if said else ""
+            self.said = last_line(errors)
 
     def events(self, wait_s: float) -> Iterator[dict[str, Any] | None]:
         """Events as they come; None whenever none came for ``wait_s`` seconds. Ends with the agent."""

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,10 @@ class RunDir:
 
     def write_sums(self) -> None:
         """List everything that is not derived with its SHA-256."""
-        lines = [f"{sha256(path)}  {path.relative_to(self.path)}\n" for path in self._originals()]
+        paths = list(self._originals())
+        with ThreadPoolExecutor() as pool:  # hashing leaves the other threads their turn
+            sums = zip(pool.map(sha256, paths), paths, strict=True)
+            lines = [f"{digest}  {path.relative_to(self.path)}\n" for digest, path in sums]
         write_bytes(self.path / "SHA256SUMS", "".join(lines).encode())
 
     def wrong_sums(self) -> list[str]:

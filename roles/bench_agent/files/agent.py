@@ -5,7 +5,7 @@ usage: agent.py start  RUN_DIR         on the launch host: have the work begun, 
        agent.py attend RUN_DIR HOST    on every other host: keep its lock, and end the run's processes there
        agent.py follow RUN_DIR         print the journal as it grows; read beat, stop and now from stdin
        agent.py stop   RUN_DIR         end everything the run left on this host
-       agent.py pack   RUN_DIR         put what the run measured into one archive and print its path
+       agent.py pack   RUN_DIR         write what the run measured to standard output, as one archive
 
 RUN_DIR is the run's folder on this host. Beside it lies `lock`: while a run works here it is held with
 flock(2), which the kernel gives back whenever the holder dies, however it dies.
@@ -52,12 +52,13 @@ SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
+BLOCK = 1 << 20  # bytes that travel at once
 SCAN_BYTES = 256 * 1024  # of new log text read per file and look; more than any record needs
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - only folders of our own are made there
 BUSY = 75  # exit status of `start` when another run holds the host (EX_TEMPFAIL)
 INHERITED = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "USER")
 NOT_PACKED = {
-    *("agent.py", "agent.log", "beat", "collect.tar.gz", "host", "progress.json", "reserve", "rsh.sh"),
+    *("agent.py", "agent.log", "beat", "host", "progress.json", "reserve", "rsh.sh"),
     *("shim.sh", "stage.pyz", "unpack.py", "work.json", "workload", "__main__.py"),
 }
 
@@ -404,7 +405,10 @@ class Attending:
 
     def main(self) -> int:
         while not self._left_alone():
+            asked = time.monotonic()
             select.select([0], [], [], BEAT_S)
+            if time.monotonic() > asked + SILENT_S:  # this host stood still itself
+                self.heard = time.monotonic()
             self._listen()
             if self.task > self.done:
                 found = len(processes_of(self.run) if self.urgent else settle(self.run))
@@ -672,6 +676,8 @@ class Agent:
             now = time.monotonic()
             if now < looked + TICK_S:
                 continue
+            if now > looked + SILENT_S:  # this host stood still itself: nobody else was silent
+                self._forgive(now)
             looked = now
             if watch.look():
                 last_record = now
@@ -688,6 +694,11 @@ class Agent:
                     "timeout", "no record for %g s after %d" % (limits["progress_s"], watch.records)
                 )
         return int(process.wait())
+
+    def _forgive(self, now: float) -> None:
+        self.beat = (self.beat[0], now)
+        for each in self.attendants:
+            each.heard = now
 
     def _sleep(self, seconds: float) -> None:
         """Until ``seconds`` have passed, or a signal came: a child that ended, a request to stop."""
@@ -949,18 +960,12 @@ def close_journal(run_dir: str) -> None:
 
 
 def pack(run_dir: str) -> int:
-    """Everything the run measured here, and a SHA256SUMS of exactly the bytes that were packed."""
+    """Write everything the run measured here to standard output, and a SHA256SUMS of exactly those bytes."""
     close_journal(run_dir)
-    paths = sorted(_packed(run_dir))
-    folder = run_dir
-    if free_bytes(run_dir) - sum(os.path.getsize(path) for path in paths) < LOW_BYTES:
-        folder = scratch(os.path.basename(run_dir))[1]
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    archive = os.path.join(folder, "collect.tar.gz")
     sums = []
-    writing = "%s.%d.tmp" % (archive, os.getpid())  # two controllers may collect at once
-    with tarfile.open(writing, "w:gz", compresslevel=1) as tar:
-        for path in paths:
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", bufsize=BLOCK) as tar:
+        tar.copybufsize = BLOCK  # type: ignore[attr-defined]
+        for path in sorted(_packed(run_dir)):
             name = os.path.relpath(path, run_dir)
             with open(path, "rb") as stream:
                 data = _Hashing(stream, os.fstat(stream.fileno()).st_size)
@@ -968,8 +973,6 @@ def pack(run_dir: str) -> int:
             sums.append("%s  %s\n" % (data.digest.hexdigest(), name))
         text = "".join(sums).encode()
         _add(tar, "SHA256SUMS", io.BytesIO(text), len(text))
-    os.replace(writing, archive)
-    print(archive)
     return 0
 
 
