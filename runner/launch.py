@@ -53,13 +53,14 @@ def mpirun(start: Start, cluster: Cluster) -> Launch:
 
     Every option is one that both accept. The transports are named, because opening all of them costs a second
     per start: ``vader`` is shared memory (5 knows it as ``sm`` too, 4.1 does not), ``tcp`` joins hosts.
+    A single host is "localhost": no name service is asked for it.
     """
     env = _env(cluster)
-    many = len(start.placement) > 1
+    many, hostfile = len(start.placement) > 1, f"cells/{start.cell}/hostfile"
     exported = (*env, *(AGENT_MARKS if many else ()))
     options = [
         ("-np", str(sum(place.ranks for place in start.placement))),
-        ("--host", _host_list(start.placement, cluster)),
+        ("--hostfile", hostfile) if many else ("--host", f"localhost:{start.placement[0].ranks}"),
         ("--map-by", "slot"),  # ranks count up host by host
         ("--bind-to", "none"),  # frameworks bind their own threads; process slots share the cores
         ("--mca", "pml", "ob1"),
@@ -69,7 +70,8 @@ def mpirun(start: Start, cluster: Cluster) -> Launch:
         *(("-x", name) for name in exported),
     ]
     words = [word for option in options for word in option]
-    return Launch((cluster.mpirun, *words, *_shimmed(start)), {**env, **AS_ROOT})
+    argv = (cluster.mpirun, *words, *_shimmed(start))
+    return Launch(argv, {**env, **AS_ROOT}, _hostfile(start.placement, cluster) if many else None)
 
 
 def _between_hosts(cluster: Cluster) -> list[tuple[str, str, str]]:
@@ -101,8 +103,7 @@ def _env(cluster: Cluster) -> dict[str, str]:
     return dict(UNBUFFERED) if cluster.card_model else {**ONE_THREAD, **UNBUFFERED}
 
 
-def _host_list(placement: Sequence[Placement], cluster: Cluster) -> str:
-    if len(placement) == 1:  # the launch host: no name service is asked for it
-        return f"localhost:{placement[0].ranks}"
+def _hostfile(placement: Sequence[Placement], cluster: Cluster) -> str:
+    """By address; as a list behind ``--host``, 5.0.7 counts one slot for the launch host whatever it says."""
     addresses = {host.name: host.address for host in cluster.hosts}
-    return ",".join(f"{addresses[place.host]}:{place.ranks}" for place in placement)
+    return "".join(f"{addresses[place.host]} slots={place.ranks}\n" for place in placement)

@@ -91,9 +91,11 @@ def lab(card_model: str) -> tuple[Cluster, Sequence[Placement]]:
 
 def test_several_hosts_are_named_by_address_and_joined_by_tcp() -> None:
     cluster, placement = lab("V100")
-    argv = LAUNCHERS["mpirun"].start(Start(CELL, placement, ("true",)), cluster).argv
+    launch = LAUNCHERS["mpirun"].start(Start(CELL, placement, ("true",)), cluster)
+    argv = launch.argv
     assert argv[argv.index("-np") + 1] == "16"
-    assert argv[argv.index("--host") + 1] == "10.7.0.1:8,10.7.0.2:8"
+    assert argv[argv.index("--hostfile") + 1] == f"cells/{CELL}/hostfile"
+    assert launch.hostfile == "10.7.0.1 slots=8\n10.7.0.2 slots=8\n"
     assert argv[argv.index("btl") + 1] == "self,vader,tcp"
     exported = {argv[i + 1] for i, word in enumerate(argv) if word == "-x"}
     assert {"RUNKIT_RUN", "RUNKIT_CELL"} < exported  # a remote rank gets only what is named

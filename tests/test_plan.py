@@ -54,8 +54,8 @@ def as_in_a_case(cell: Cell) -> dict[str, Any]:
         return {**facts, "reason": cell.reason}
     hosts = ", ".join(f"{placed.host}:{placed.ranks}" for placed in cell.placement)
     assert cell.reason is None
-    assert cell.hostfile is None
-    return {**facts, "hosts": hosts, "env": dict(cell.env), "command": shlex.join(cell.argv)}
+    hostfile = {"hostfile": cell.hostfile} if cell.hostfile else {}
+    return {**facts, "hosts": hosts, **hostfile, "env": dict(cell.env), "command": shlex.join(cell.argv)}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}-{case.stem}")

@@ -676,8 +676,7 @@ class Agent:
             now = time.monotonic()
             if now < looked + TICK_S:
                 continue
-            if now > looked + SILENT_S:  # this host stood still itself: nobody else was silent
-                self._forgive(now)
+            self._forgive(now - looked, now)
             looked = now
             if watch.look():
                 last_record = now
@@ -695,10 +694,12 @@ class Agent:
                 )
         return int(process.wait())
 
-    def _forgive(self, now: float) -> None:
-        self.beat = (self.beat[0], now)
-        for each in self.attendants:
-            each.heard = now
+    def _forgive(self, gap: float, now: float) -> None:
+        """Where this host itself stood still for so many seconds, nobody else was silent."""
+        if gap > SILENT_S:
+            self.beat = (self.beat[0], now)
+            for each in self.attendants:
+                each.heard = now
 
     def _sleep(self, seconds: float) -> None:
         """Until ``seconds`` have passed, or a signal came: a child that ended, a request to stop."""
