@@ -165,6 +165,7 @@ def test_disk_full_at_home(kit: Kit, small_disk: Path) -> None:
     assert "Traceback" not in said
     (small_disk / "ballast").unlink()
     (run,) = small_disk.glob("2*")
+    wait_for(lambda: kit.events()[-1]["event"] == "agent_ended", "the agent to finish by itself")
     assert kit.runner("collect", run.name).returncode == 0
     assert '"measured"' in (run / "results.json").read_text()
     gone(kit)
