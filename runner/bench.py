@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from runner import conduct, following, judging
 from runner.conduct import Run, command
 from runner.errors import BusyError, Interrupted, UsageError
 from runner.io import origin
+from runner.io.fetch import Fetched
 from runner.io.signals import Signals
 from runner.io.terminal import Display
 from runner.model import Cell, Cluster, Plan, Workload
@@ -51,11 +52,12 @@ def _check_launchers(cluster: Cluster, cells: Sequence[Cell]) -> None:
 
 def resume(earlier: Run) -> int:
     with Signals() as signals:
-        _collect(earlier)
-        states = {result.cell: result.state for result in judging.judge(earlier.folder, earlier.plan)}
+        fetched = _collect(earlier)
+        results = judging.judge(earlier.folder, earlier.plan, fetched)
+        states = {result.cell: result.state for result in results}
         todo = [cell for cell in earlier.plan.cells if states[cell.id] not in ("measured", "refused")]
         if not todo:
-            return _finish(earlier, signals, ())
+            return _finish(earlier, signals, fetched)
         return _go(earlier, todo, signals, len(earlier.folder.journal()))
 
 
@@ -101,16 +103,16 @@ def _home(begun: Run, signals: Signals) -> int:
     return _finish(begun, signals, _collect(begun))
 
 
-def _collect(run: Run) -> Collection[str]:
-    """Bring home what there is; returns the hosts that are out of reach, each of them told."""
-    absent = conduct.collect(run).absent
-    for host, why in absent.items():
+def _collect(run: Run) -> Fetched:
+    """Bring home what there is, and tell which hosts are out of reach."""
+    fetched = conduct.collect(run)
+    for host, why in fetched.absent.items():
         print(f"runkit: {host} could not be asked for its logs: {why}", file=sys.stderr)
-    return absent
+    return fetched
 
 
-def _finish(done: Run, signals: Signals, absent: Collection[str]) -> int:
-    results = judging.judge(done.folder, done.plan, absent)
+def _finish(done: Run, signals: Signals, fetched: Fetched) -> int:
+    results = judging.judge(done.folder, done.plan, fetched)
     print(judging.tabulate(done.folder, done.plan, results), end="")
     measured = sum(1 for result in results if result.state == "measured")
     for result in results:

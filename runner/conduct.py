@@ -169,21 +169,13 @@ def agent(run: Run, host: Host, word: str) -> list[str]:
         return [sys.executable, f"{folder}/agent.py", word, folder]
     folder = ssh.home_path(folder)
     argv = [run.plan.cluster.agent_python, f"{folder}/agent.py", word, folder]
-    return ssh.command(host, variables(run, host), argv)
+    return ssh.command(host, variables(run, host), argv, bulk=word == "pack")
 
 
 # --- collect, stop -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """How many files came home, and from whom none could: host to what is in the way."""
-
-    files: int
-    absent: Mapping[str, str]
-
-
-def collect(run: Run) -> Fetched:
+def collect(run: Run) -> fetch.Fetched:
     """Bring home what the hosts measured, each file verified. Raises HostError where one in reach cannot."""
     cells = [cell for cell in run.plan.cells if cell.state == "planned"]
     ids, hosts = [cell.id for cell in cells], run.hosts(cells)
@@ -199,7 +191,8 @@ def collect(run: Run) -> Fetched:
         said = "; ".join(f"{name}: {why}" for name, why in absent.items())
         again = command("collect", run.plan.run)
         raise HostError(f"cannot collect the run: {said}; once it is back: {again}")
-    return Fetched(sum(files for files, _ in found.values()), absent)
+    files = {name: digest for those, _ in found.values() for name, digest in those.items()}
+    return fetch.Fetched(files, absent)
 
 
 def stop(run: Run) -> int:

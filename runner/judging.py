@@ -8,18 +8,21 @@ from typing import Any
 
 from runner import evidence, parsers, render, tables
 from runner.io import logs
+from runner.io.fetch import Fetched
 from runner.io.files import ROOT, write_bytes, write_json
 from runner.io.rundir import RunDir
 from runner.model import Cell, Plan, Problem, Result
 from runner.records import encode
 
+NOTHING = Fetched()
 
-def judge(folder: RunDir, plan: Plan, absent: Collection[str] = ()) -> tuple[Result, ...]:
-    """The result of every cell; writes what is derived. ``absent`` hosts were not asked for their logs."""
+
+def judge(folder: RunDir, plan: Plan, fetched: Fetched = NOTHING) -> tuple[Result, ...]:
+    """The result of every cell; writes what is derived. ``fetched`` is what came home just now."""
     events = tuple(folder.journal())
-    results = tuple(_judge_cell(folder, cell, events, absent) for cell in plan.cells)
+    results = tuple(_judge_cell(folder, cell, events, fetched.absent) for cell in plan.cells)
     write_json(folder.path / "results.json", "runkit/results", 1, _results(folder, plan, results))
-    folder.write_sums()
+    folder.write_sums(fetched.files)
     return results
 
 

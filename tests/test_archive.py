@@ -31,7 +31,7 @@ def pack(folder: Path, *members: tuple[str, bytes | None], sums: bool = True) ->
     return path
 
 
-def take(archive: Path, *rest: Any) -> int:
+def take(archive: Path, *rest: Any) -> dict[str, str]:
     with archive.open("rb") as stream:
         return unpack(stream, *rest)
 
@@ -39,9 +39,10 @@ def take(archive: Path, *rest: Any) -> int:
 def test_takes_what_a_run_writes(tmp_path: Path) -> None:
     run = tmp_path / "run"
     good = pack(tmp_path, ("journal.jsonl", b"{}\n"), ("facts.json", b"{}"), (LOG, b"x\n"))
-    assert take(good, "lab1", run, [CELL]) == 3
+    digests = take(good, "lab1", run, [CELL])
+    assert digests[LOG] == hashlib.sha256(b"x\n").hexdigest()
     found = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
-    assert found == [LOG, "facts/lab1.json", "journal.jsonl"]
+    assert found == [LOG, "facts/lab1.json", "journal.jsonl"] == sorted(digests)
 
 
 @pytest.mark.parametrize(

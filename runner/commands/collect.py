@@ -27,17 +27,16 @@ def run(args: argparse.Namespace) -> int:
     for name in changed:
         print(f"{name}: is not what it was when it was collected; fetched again", file=sys.stderr)
     fetched = conduct.collect(opened)
-    judging.judge(folder, opened.plan, fetched.absent)
+    judging.judge(folder, opened.plan, fetched)
     if fetched.absent:
         missing = "; ".join(f"{host}: {why}" for host, why in fetched.absent.items())
         raise HostError(
-            f"{opened.plan.run}: {fetched.files} files, but not those of {missing}; collect again"
+            f"{opened.plan.run}: {len(fetched.files)} files, but not those of {missing}; collect again"
         )
     if not fetched.files:
         raise HostError(
             f"{opened.plan.run}: its hosts hold nothing of it; what is in {folder.path} is all there is"
         )
-    print(
-        f"{opened.plan.run}: {fetched.files} files, each with the checksum taken on its host", file=sys.stderr
-    )
+    came = f"{len(fetched.files)} files, each with the checksum taken on its host"
+    print(f"{opened.plan.run}: {came}", file=sys.stderr)
     return 0

@@ -48,8 +48,8 @@ def stage(
                 stage.write(path, f"workload/{path.relative_to(workloads)}")
 
 
-def unpack(archive: IO[bytes], host: str, run: Path, cells: Collection[str]) -> int:
-    """Put what one host sends into the run's folder as it comes; returns the number of files.
+def unpack(archive: IO[bytes], host: str, run: Path, cells: Collection[str]) -> dict[str, str]:
+    """Put what one host sends into the run's folder as it comes; returns its files, name to SHA-256.
 
     Raises HostError where the archive holds what no run writes, or a file that does not match its checksum;
     nothing of it is kept then.
@@ -58,12 +58,12 @@ def unpack(archive: IO[bytes], host: str, run: Path, cells: Collection[str]) -> 
     temporary = run / f".collect-{host}"
     try:
         with tarfile.open(fileobj=archive, mode="r|", bufsize=BLOCK) as tar:
-            names = _extract(tar, temporary, wanted, f"{host}: its archive")
-        _drop_stale(run, host, set(names.values()))
-        for target in names.values():
+            digests = _extract(tar, temporary, wanted, f"{host}: its archive")
+        _drop_stale(run, host, digests)
+        for target in digests:
             (run / target).parent.mkdir(parents=True, exist_ok=True)
             (temporary / target).replace(run / target)
-        return len(names)
+        return digests
     except (tarfile.TarError, EOFError) as error:
         raise HostError(f"{host}: its archive is not whole: {error}; collect again") from error
     except OSError as error:
@@ -112,7 +112,7 @@ def _extract(
     differing = sorted({name for name, _ in digests.items() ^ sums.items()})
     if differing:
         raise HostError(f"{where}: {differing[0]!r} does not match its checksum; collect again")
-    return taken
+    return {target: digests[name] for name, target in taken.items()}
 
 
 def _target(name: str, wanted: list[tuple[re.Pattern[str], str]], where: str) -> str:

@@ -109,12 +109,16 @@ class RunDir:
         said = ((re.sub(r"^rank-0*(\d+)$", r"rank \1", path.stem), _last_line(path)) for path in paths)
         return [(who, line) for who, line in said if line]
 
-    def write_sums(self) -> None:
-        """List everything that is not derived with its SHA-256."""
-        paths = list(self._originals())
+    def write_sums(self, known: Mapping[str, str]) -> None:
+        """List everything that is not derived with its SHA-256; ``known`` need not be worked out."""
+        names = [str(path.relative_to(self.path)) for path in self._originals()]
+
+        def digest(name: str) -> str:
+            return known[name] if name in known else sha256(self.path / name)
+
         with ThreadPoolExecutor() as pool:  # hashing leaves the other threads their turn
-            sums = zip(pool.map(sha256, paths), paths, strict=True)
-            lines = [f"{digest}  {path.relative_to(self.path)}\n" for digest, path in sums]
+            sums = zip(pool.map(digest, names), names, strict=True)
+            lines = [f"{digest}  {name}\n" for digest, name in sums]
         write_bytes(self.path / "SHA256SUMS", "".join(lines).encode())
 
     def wrong_sums(self) -> list[str]:

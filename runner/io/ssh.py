@@ -23,18 +23,21 @@ LAST = (
     *("-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
+# The cipher that processors have instructions for, before the default that they have none for.
+BULK = ("-o", "Ciphers=^aes128-gcm@openssh.com")
 # What no later try will mend.
 REFUSALS = ("Host key verification failed", "Permission denied", "Could not resolve hostname")
 _PROBE_S = 15
 _KEY = re.compile(r"Server host key: (\S+) (\S+)")
 
 
-def command(host: Host, values: Mapping[str, Any], argv: Sequence[str]) -> list[str]:
+def command(host: Host, values: Mapping[str, Any], argv: Sequence[str], *, bulk: bool = False) -> list[str]:
     """The words that run ``argv`` on a host. ``values`` are its variables, as ``ansible-inventory`` has them.
 
-    Raises UsageError where a variable cannot be used here.
+    ``bulk``: much will come through. Raises UsageError where a variable cannot be used here.
     """
-    return [*_prefix(host, values), " ".join(map(shlex.quote, argv))]
+    *options, end, address = _prefix(host, values)
+    return [*options, *(BULK if bulk else ()), end, address, " ".join(map(shlex.quote, argv))]
 
 
 def home_path(path: str) -> str:
