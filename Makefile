@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-lab test-faults lint perf lock clean
+.PHONY: help setup bench test test-lab test-faults lint perf perf-hosts lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -29,6 +29,9 @@ lint: $(VENV)/dev ## style, types and Ansible rules alone; the test suite runs t
 
 perf: $(VENV)/dev ## what runkit costs, as ratios measured side by side
 	@$(BIN)/python tests/perf/perf.py $(ARGS)
+
+perf-hosts: $(VENV)/dev ## the same on several hosts: a rehearsal cluster made for it, as root, or ARGS=CLUSTER
+	@$(BIN)/python tests/perf/perf_hosts.py $(ARGS)
 
 setup: $(VENV)/dev ## the environment for all of these
 

@@ -1,9 +1,9 @@
 """What runkit costs on several hosts, against the same done by hand over SSH (``make perf``).
 
-usage: python tests/perf/hosts.py CLUSTER [--only start,collect] [--repeat N] [--megabytes N]
+usage: python tests/perf/perf_hosts.py [CLUSTER] [--only start,collect] [--repeat N] [--megabytes N]
 
-Not a test: it always exits 0 and shows the limit that each figure is meant to keep. CLUSTER is provisioned,
-and has several hosts, such as the lab.
+Not a test: it shows the limit that each figure is meant to keep. CLUSTER is provisioned, with several hosts;
+where none is named, a rehearsal cluster is made for it, by root.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from statistics import median
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "lab")]
+
+from hosts import Lab  # noqa: E402 - so does what makes labs
 
 from runner.io import ansible, inventory, ssh  # noqa: E402 - the package lies beside this folder
 from runner.model import Cluster, Host  # noqa: E402
@@ -62,15 +64,26 @@ class Hands:
 def main() -> None:
     """Measure what is asked for and print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("cluster")
+    parser.add_argument("cluster", nargs="?")
     parser.add_argument("--only", default="start,collect")
     parser.add_argument("--repeat", type=int, default=4, help="cells of `start`, and repeats of both kinds")
     parser.add_argument("--megabytes", type=int, default=1000, help="of logs on all hosts together")
     args = parser.parse_args()
-    cluster = inventory.load(args.cluster, ansible.inventory_list)
+    if args.cluster:
+        measure(args.cluster, args)
+        return
+    with tempfile.TemporaryDirectory() as folder, Lab(Path(folder) / "perf") as lab:
+        lab.up("--hosts", "4")
+        lab.runner("provision", check=0, timeout=600)
+        measure(str(lab.folder), args)
+
+
+def measure(name: str, args: argparse.Namespace) -> None:
+    """Measure a cluster and print the table."""
+    cluster = inventory.load(name, ansible.inventory_list)
     rows = []
-    with tempfile.TemporaryDirectory() as name:
-        run = _bench(cluster, Path(name), args.repeat)
+    with tempfile.TemporaryDirectory() as folder:
+        run = _bench(cluster, Path(folder), args.repeat)
         hands = Hands(cluster)
         if "start" in args.only:
             rows += start(hands, run, args.repeat)
