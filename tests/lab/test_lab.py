@@ -113,6 +113,36 @@ def test_a_part_is_killed(lab: Lab, what: str, told: str) -> None:
     assert traces(lab.name) == []
 
 
+@pytest.mark.parametrize("cut", ["link set vb-{0}1 down", "link delete rk-{0}", "link delete vb-{0}1"])
+def test_a_network_that_was_cut_is_mended(lab: Lab, cut: str) -> None:
+    lab.up("--hosts", "2")
+    subprocess.run(["ip", *cut.format(lab.name).split()], check=True)
+    lab.runner("lab", "status", check=1)
+    lab.up()
+    lab.runner("lab", "status", check=0)
+    assert [lab.ssh(host, "true").returncode for host in lab.hosts] == [0, 0]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"name": "x"}'])
+def test_a_plan_that_is_damaged(lab: Lab, text: str) -> None:
+    lab.up("--hosts", "1")
+    (Path("/var/lib/runkit/lab") / lab.name / "lab.json").write_text(text)
+    assert "remains of one" in lab.runner("lab", "status", check=1).stdout
+    assert "remove them first: lab down" in lab.runner("lab", "up", check=2).stderr
+    lab.runner("lab", "down", check=0)
+    assert traces(lab.name) == []
+    assert not (lab.folder / ".ssh").exists()
+    assert not (lab.folder / "hosts.yml").exists()
+
+
+def test_a_lab_whose_folder_is_gone_is_ended_from_another_of_its_name(lab: Lab, tmp_path: Path) -> None:
+    lab.up("--hosts", "1")
+    lab.folder.rename(tmp_path / "away")
+    (tmp_path / "again").mkdir()
+    Lab(tmp_path / "again" / lab.name).runner("lab", "down", check=0)
+    assert traces(lab.name) == []
+
+
 @pytest.mark.parametrize("seconds", [0.4, 1.2, 2.0, 2.6, 3.2])
 def test_up_is_killed_half_way(lab: Lab, seconds: float) -> None:
     lab.up("--hosts", "1")

@@ -33,14 +33,18 @@ from names import Lab, LabError
 
 def main(words: list[str]) -> int:
     """Do one thing; a LabError is one line and status 1."""
-    try:
-        command, arguments = COMMANDS[words[0]], words[1:]
-        said = command(*arguments)
-    except (KeyError, IndexError, TypeError):
+    command = COMMANDS.get(words[0]) if words else None
+    if command is None:
         print(__doc__, file=sys.stderr)
         return 2
+    try:
+        said = command(*words[1:])
     except LabError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
+        return 1
+    except OSError as error:
+        advice = "see that it can be written to, then do it again; lab down ends what was begun"
+        print(f"{error.filename}: {error.strerror}; {advice}", file=sys.stderr)
         return 1
     if said:
         print(said)
@@ -112,12 +116,11 @@ def _state(name: str, which: str, address: str) -> str:
 
 def _down(name: str, folder: str) -> str:
     lab, before = names.read(names.checked_name(name)), traces.find(name)
-    if lab and lab.folder != folder:
+    if lab and lab.folder != folder and Path(lab.folder).is_dir():
         raise LabError(f"lab {name} is that of {lab.folder}; end it there: lab down -i {lab.folder}")
     traces.remove(name)
     limits.restore()
-    if lab:
-        plan.forget(lab)
+    plan.forget(Path(folder))
     return "changed" if before else ""
 
 

@@ -27,7 +27,7 @@ CALLS = "add_key keyctl bpf"
 
 def up(lab: Lab, host: Host) -> bool:
     """The host runs and answers; True where it was booted. Raises LabError."""
-    booted = traces.leader(lab.name, host.name) is None or not traces.is_attended(lab.name, host.name)
+    booted = not _is_whole(lab, host)
     if booted:
         traces.kill(lab.name, host.name)  # what a killed systemd-nspawn left
         _disk(lab, host)
@@ -37,11 +37,17 @@ def up(lab: Lab, host: Host) -> bool:
         if traces.leader(lab.name, host.name) is None and not traces.inside(lab.name, host.name):
             raise LabError(f"{host.name}: systemd-nspawn ended: {_last_line(lab, host)}")
         if time.monotonic() > deadline:
-            raise LabError(
-                f"{host.name}: booted, but its SSH server at {host.address} is silent after {BOOT_S:g} s"
-            )
+            text = f"runs, but its SSH server at {host.address} is silent after {BOOT_S:g} s"
+            raise LabError(f"{host.name}: {text}; start sshd there, or end the lab: lab down")
         time.sleep(0.05)
     return booted
+
+
+def _is_whole(lab: Lab, host: Host) -> bool:
+    """Whether the host runs, can be started again, and has its end of the cable."""
+    cable = Path("/sys/class/net", f"vb-{host.name}")
+    runs = traces.leader(lab.name, host.name) is not None
+    return runs and traces.is_attended(lab.name, host.name) and cable.exists()
 
 
 def greets(address: str) -> bool:

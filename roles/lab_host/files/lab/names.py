@@ -105,9 +105,12 @@ def read(name: str) -> Lab | None:
         document: dict[str, Any] = json.loads((folder(name) / "lab.json").read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError:  # a crash while the disk was full; nothing was made before it was whole
+    except ValueError:
+        return None  # damaged, as by hand; what the kernel knows of the lab is found without it
+    try:
+        return Lab(**{**document, "hosts": tuple(Host(**host) for host in document["hosts"])})
+    except (KeyError, TypeError):
         return None
-    return Lab(**{**document, "hosts": tuple(Host(**host) for host in document["hosts"])})
 
 
 def write(lab: Lab) -> None:
@@ -121,7 +124,8 @@ def write(lab: Lab) -> None:
 
 def known() -> tuple[str, ...]:
     """The labs that left a folder on this machine."""
-    return tuple(sorted(path.name for path in STATE.iterdir() if path.is_dir())) if STATE.is_dir() else ()
+    found = STATE.iterdir() if STATE.is_dir() else ()
+    return tuple(sorted(path.name for path in found if path.is_dir() and _NAME.fullmatch(path.name)))
 
 
 @contextmanager

@@ -33,6 +33,9 @@ def up(lab: Lab) -> bool:
         _ip("address", "add", f"{lab.gateway}/24", "dev", lab.bridge)
         made = True
     _ip("link", "set", lab.bridge, "up")
+    for link in traces.links(lab.name):  # a cable that was taken out, a bridge that was made anew
+        if link != lab.bridge:
+            _ip("link", "set", link, "master", lab.bridge, "up")
     if not proxy_is_up(lab):
         _start_proxy(lab)
         made = True

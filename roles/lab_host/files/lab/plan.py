@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import names
+import traces
 from names import Host, Lab, LabError
 
 NETWORKS = "10.213.{}"  # private (RFC 1918), and seldom used
@@ -31,6 +32,10 @@ def make(name: str, folder: Path, count: int | None, releases: list[str]) -> Lab
     with names.locked(names.STATE):
         lab = names.read(name)
         if lab is None:
+            if (left := traces.find(name)).processes or left.mounts or left.links:
+                raise LabError(
+                    f"lab {name}: remains of one are here; remove them first: lab down -i {folder}"
+                )
             lab = _new(name, folder, 4 if count is None else count, releases or ["bookworm"])
             names.write(lab)
     _refuse_other(lab, folder, count, releases)
@@ -44,9 +49,9 @@ def is_ours(path: Path) -> bool:
     return not path.exists() or path.read_text("utf-8", "replace").startswith(HEADER)
 
 
-def forget(lab: Lab) -> None:
+def forget(folder: Path) -> None:
     """Take away what is in the cluster's folder."""
-    path = Path(lab.folder) / "hosts.yml"
+    path = folder / "hosts.yml"
     if is_ours(path):
         path.unlink(missing_ok=True)
         shutil.rmtree(path.parent / ".ssh", ignore_errors=True)
@@ -78,9 +83,10 @@ def _share(count: int, number: int) -> int:
 
 
 def _refuse_other(lab: Lab, folder: Path, count: int | None, releases: list[str]) -> None:
-    told = "end it first: lab down"
+    told = f"end it first: lab down -i {folder}"
     if lab.folder != str(folder):
-        raise LabError(f"lab {lab.name} is that of {lab.folder}; {told} -i {lab.folder}")
+        its = lab.folder if Path(lab.folder).is_dir() else folder  # its own may be gone
+        raise LabError(f"lab {lab.name} is that of {lab.folder}; end it first: lab down -i {its}")
     if count is not None and count != len(lab.hosts):
         raise LabError(f"--hosts {count}: lab {lab.name} has {len(lab.hosts)} hosts; {told}")
     planned = [host.release for host in lab.hosts]
