@@ -98,10 +98,15 @@ def differences(changes: Iterable[tuple[str, str, Sequence[Any]]]) -> Iterator[s
     for host, what, diffs in changes:
         hosts.setdefault((what, tuple(_lines(diffs))), []).append(host)
     for (what, lines), names in hosts.items():
-        yield f"{', '.join(names)}: {what}"
+        yield f"{', '.join(sorted(names, key=_by_number))}: {what}"  # they were done in any order
         yield from (f"    {line}" for line in lines[:MOST_LINES])
         if len(lines) > MOST_LINES:
             yield f"    ... {len(lines) - MOST_LINES} more lines"
+
+
+def _by_number(name: str) -> list[tuple[str, int]]:
+    """Sorts lab2 before lab10."""
+    return [(word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d*)", name)]
 
 
 def _lines(diff: Any) -> Iterator[str]:

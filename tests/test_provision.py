@@ -265,3 +265,9 @@ def test_differences_of_hosts_that_agree_stand_together() -> None:
     assert lines[:6] == ["n1, n2: role: t", "    /etc/x", "    @@ -1,2 +1,2 @@", "     a", "    -b", "    +c"]
     assert lines[6] == "n2: other: t"
     assert lines[-1] == "    ... 60 more lines"
+
+
+def test_hosts_that_agree_are_told_in_their_order_whichever_was_done_first() -> None:
+    same = [{"prepared": "+x"}]
+    changes = [(host, "role: task", same) for host in ("lab10", "lab2", "lab1")]
+    assert list(provision.differences(changes)) == ["lab1, lab2, lab10: role: task", "    +x"]

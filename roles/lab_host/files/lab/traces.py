@@ -186,7 +186,10 @@ def _nspawn_folders(name: str) -> list[Path]:
 
 def remove(name: str) -> None:
     """Take away everything of a lab but its caches. Raises LabError where something resists."""
-    _end(set(marked(name)) - set(inside(name)))  # an `up` that is still at it must not make new things
+    deadline = time.monotonic() + GRACE_S
+    while (makers := set(marked(name)) - set(inside(name))) and time.monotonic() < deadline:
+        _end(makers)  # an `up` that is still at it must not make new things
+        time.sleep(0.02)
     lab = names.read(name)
     shut_down(name, [host.name for host in lab.hosts] if lab else [])
     kill(name)
