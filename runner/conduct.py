@@ -17,7 +17,7 @@ from pathlib import Path
 
 from runner import plan
 from runner.errors import BusyError, HostError
-from runner.io import ansible, archive, fetch, rundir, ssh
+from runner.io import ansible, archive, fetch, inventory, rundir, ssh
 from runner.io.events import Failure
 from runner.io.files import ROOT, write_bytes
 from runner.io.rundir import RunDir
@@ -147,10 +147,7 @@ def _host_error(
 
 def variables(run: Run, host: Host) -> Mapping[str, object]:
     """What the inventory says of a host now; secrets among it are why it is not kept in the plan."""
-    found: Mapping[str, object] = ansible.inventory_list(run.inventory)["_meta"]["hostvars"].get(
-        host.name, {}
-    )
-    return found
+    return inventory.hostvars(run.inventory, ansible.inventory_list).get(host.name, {})
 
 
 def _cluster_word(run: Run) -> str:
@@ -179,10 +176,9 @@ def collect(run: Run) -> fetch.Fetched:
     """Bring home what the hosts measured, each file verified. Raises HostError where one in reach cannot."""
     cells = [cell for cell in run.plan.cells if cell.state == "planned"]
     ids, hosts = [cell.id for cell in cells], run.hosts(cells)
+    packs = {host: agent(run, host, "pack") for host in hosts}
     with ThreadPoolExecutor(max_workers=len(hosts)) as pool:
-        came = pool.map(
-            lambda host: fetch.fetch(agent(run, host, "pack"), host.name, run.folder.path, ids), hosts
-        )
+        came = pool.map(lambda host: fetch.fetch(packs[host], host.name, run.folder.path, ids), hosts)
         found = dict(zip(hosts, came, strict=True))
     absent = {
         host.name: ssh.explained(host, variables(run, host), why) for host, (_, why) in found.items() if why

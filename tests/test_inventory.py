@@ -65,6 +65,27 @@ def test_own_reading_agrees_with_ansible(case: Path) -> None:
     assert inventory.outline(str(case)) == inventory.load(str(case), ansible_inventory)
 
 
+@pytest.mark.parametrize("case", [c for c in GOOD if c.name != "vaulted"], ids=lambda case: case.name)
+def test_variables_of_hosts_are_those_that_ansible_sees(case: Path) -> None:
+    seen = ansible_inventory(case)["_meta"]["hostvars"]
+    for variables in seen.values():
+        variables.pop("ansible_local", None)  # an empty fact that Ansible adds by itself
+    assert inventory.hostvars(case, no_ansible) == seen
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("vault.yml", "$ANSIBLE_VAULT;1.1;AES256\n3833\n"),
+        ("port.yml", "ansible_become_password: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  3833\n"),
+    ],
+)
+def test_what_is_vaulted_is_asked_of_ansible(copy: Path, name: str, text: str) -> None:
+    (copy / "group_vars" / "all" / name).write_text(text)
+    told = {"localhost": {"ansible_port": 2222}}
+    assert inventory.hostvars(copy, lambda _path: {"_meta": {"hostvars": told}}) == told
+
+
 def test_hosts_cards_and_facts_as_written() -> None:
     cluster = inventory.load(str(CASES / "good" / "four_hosts"), ansible_inventory)
     assert cluster.hosts == (

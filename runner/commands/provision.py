@@ -101,11 +101,11 @@ def _tell(outcome: Outcome, cluster: Cluster) -> None:
 def _reason(failure: Failure, cluster: Cluster) -> str:
     """What to tell of a failure. ssh keeps the fingerprint of an unknown key to itself: it is asked again."""
     from runner import provision
-    from runner.io import ansible, ssh
+    from runner.io import ansible, inventory, ssh
 
     host = next((each for each in cluster.hosts if each.name == failure.host), None)
     if host and failure.unreachable and provision.is_unknown_key(failure.text):
-        values = ansible.inventory_list(Path(cluster.path))["_meta"]["hostvars"][host.name]
+        values = inventory.hostvars(Path(cluster.path), ansible.inventory_list)[host.name]
         with contextlib.suppress(UsageError):  # a vaulted connection, which is Ansible's alone
             return ssh.explained(host, values, failure.text)
     return provision.explain(failure.text or failure.message)

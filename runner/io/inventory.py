@@ -7,6 +7,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,19 @@ def outline(name_or_path: str, root: Path = ROOT) -> Cluster:
     """As ``load``, but by runkit's own reading of the files: quick, and blind to what is vaulted."""
     folder, known = _checked(name_or_path, root)
     return _cluster(folder, {host: folder.values(host) for host in folder.hosts}, known)
+
+
+@cache  # one command sees one inventory
+def hostvars(path: Path, inventory_list: InventoryList) -> Values:
+    """The variables of each host of a folder that was checked: from Ansible only where something is vaulted.
+
+    Ansible takes a second to say what stands in the files. Raises UsageError where they cannot be read.
+    """
+    folder = inventory_folder.read(path)
+    if folder.vaulted:
+        found: Values = inventory_list(path)["_meta"]["hostvars"]
+        return found
+    return {host: folder.values(host) for host in folder.hosts}
 
 
 def _checked(name_or_path: str, root: Path) -> tuple[Folder, Mapping[str, specs.Option]]:

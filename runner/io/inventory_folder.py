@@ -50,6 +50,7 @@ class Folder:
     groups: dict[str, set[str]] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
     settings: dict[tuple[Any, ...], Setting] = field(default_factory=dict)
+    vaulted: bool = False  # whether ``values`` lacks something, a value or a whole file
 
     def values(self, host: str) -> dict[str, Any]:
         """Return the variables of ``host`` by Ansible's precedence, templates as they stand."""
@@ -88,8 +89,11 @@ def read(path: Path) -> Folder:
             path / name, name[:-5], folder.hosts if of_host else list(folder.parents)
         ):
             document = yamlfile.read(file)
-            if not isinstance(document, Vault):
+            if isinstance(document, Vault):
+                folder.vaulted = True
+            else:
                 _File(folder, file, from_vars=True).settings(document, owner, of_host)
+    folder.vaulted |= any(isinstance(setting.value, Vault) for setting in folder.settings.values())
     return folder
 
 

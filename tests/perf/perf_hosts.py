@@ -83,12 +83,11 @@ def measure(name: str, args: argparse.Namespace) -> None:
     cluster = inventory.load(name, ansible.inventory_list)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        run = _bench(cluster, Path(folder), args.repeat)
         hands = Hands(cluster)
         if "start" in args.only:
-            rows += start(hands, run, args.repeat)
+            rows += start(hands, _bench(cluster, Path(folder) / "start", args.repeat), args.repeat)
         if "collect" in args.only:
-            rows += collect(hands, run, args.megabytes, args.repeat)
+            rows += collect(hands, _bench(cluster, Path(folder) / "collect", 1), args.megabytes, args.repeat)
     print(
         tabulate(
             rows, headers=("figure", "measured", "limit", "kept"), tablefmt="pipe", disable_numparse=True
@@ -110,6 +109,7 @@ class Run:
 
 
 def _bench(cluster: Cluster, folder: Path, repeat: int) -> Run:
+    folder.mkdir()
     text = (ROOT / "workloads" / "digits.yml").read_text()
     (folder / "digits.yml").write_text(re.sub(r'--seconds, *"20"', '--steps, "1", --log-every, "1"', text))
     (folder / "digits").symlink_to(ROOT / "workloads" / "digits")

@@ -52,7 +52,7 @@ SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
-BLOCK = 1 << 20  # bytes that travel at once
+BLOCK = 1 << 16  # bytes that travel at once
 SCAN_BYTES = 256 * 1024  # of new log text read per file and look; more than any record needs
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - only folders of our own are made there
 BUSY = 75  # exit status of `start` when another run holds the host (EX_TEMPFAIL)
