@@ -19,7 +19,8 @@ from runner.errors import HostError, StorageError
 from runner.io.files import ROOT
 
 AGENT_FILES = ROOT / "roles" / "bench_agent" / "files"
-BLOCK = 1 << 15  # larger ones are taken from and given back to the kernel each time, at more than their copying costs
+# Larger blocks are taken from the kernel and given back to it each time, which costs more than copying them.
+BLOCK = 1 << 15
 LEAF = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 
