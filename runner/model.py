@@ -40,6 +40,13 @@ class Cluster:
     agent_root: str  # where the agent keeps its runs on every host; may start with "~"
     cidr: str = ""  # the network that the ranks talk over; "" where it is not stated
     agent_python: str = "python3"  # runs the agent on every host
+    interface: str = ""  # the network interface of that network, the same on every host
+    fabric: str = ""  # infiniband, roce or ethernet; "" where it is not stated
+    port: int = 29500  # the first TCP port that frameworks' own launchers may take on the launch host
+    data_root: str = "/data/runkit"  # where the data sets lie on every host
+    registry: str = ""  # put before the names of images, such as "registry.example.org:5000/"
+    driver: str = ""  # the GPU driver's version on the hosts; "" where it is not stated
+    env: Mapping[str, str] = field(default_factory=dict)  # NCCL_*, UCX_* and the like, for every rank
 
     @property
     def cards(self) -> int:
@@ -52,11 +59,15 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a cell is for. ``target`` is an accuracy in [0, 1] or None; ``estimated_s`` wall seconds."""
+    """What a cell is for. ``target`` is an accuracy in [0, 1] or None; ``estimated_s`` wall seconds.
+
+    ``estimates`` has the seconds per number of cards (as text) where they differ; then those are meant.
+    """
 
     name: str
     estimated_s: float
     target: float | None = None
+    estimates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,97 @@ class Deadlines:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A repository at a commit: ``folder`` is the part of it that is used, ``patches`` are the workload's files.
+
+    ``checkout`` names the folder below the build folder of every host that it is cloned to.
+    """
+
+    repository: str
+    commit: str
+    checkout: str
+    folder: str = ""
+    patches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The container image: its name, what it is made from, and the commands that make it, one argv each.
+
+    They run in the first source's folder, in order; ``{image}`` is the name behind the cluster's registry.
+    """
+
+    name: str
+    base: str
+    build: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """How a container is run: words for ``docker run``, mounts ``HOST:INSIDE[:ro]``, environment."""
+
+    workdir: str
+    options: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A file to be had where its licence is accepted: checksums hexadecimal, ``size`` in bytes or 0."""
+
+    name: str
+    size: int = 0
+    md5: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """What a workload reads: ``kind`` is how it is prepared, ``folder`` lies below the cluster's data root.
+
+    ``counts`` are files or records per part as the layout must have them, ``needs_gib`` the space it takes
+    on a host, ``register`` the page where its licence is accepted. ``generated``: the workload makes its own.
+    """
+
+    kind: str
+    folder: str
+    title: str
+    licence: str
+    register: str
+    archives: tuple[Archive, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    needs_gib: float = 0.0
+    generated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the image can run on: CUDA architectures such as sm_70, least driver and card memory."""
+
+    architectures: tuple[str, ...] = ()
+    least_driver: str = ""
+    least_memory_gib: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Where the workload leaves its publication: what that says, what is done here, and why."""
+
+    published: str
+    here: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Licence:
+    """What somebody who runs the workload uses, and under which terms."""
+
+    of: str
+    terms: str
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One file under ``workloads/``. ``files`` are paths beside it that travel to the hosts."""
 
@@ -98,6 +200,14 @@ class Workload:
     deadlines: Deadlines
     files: tuple[str, ...] = ()
     path: str = ""  # of the file itself, on the controller
+    about: str = ""  # a paragraph for people
+    sources: tuple[Source, ...] = ()
+    image: Image | None = None
+    container: Container | None = None
+    data: tuple[Dataset, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    corrections: tuple[Correction, ...] = ()
+    licences: tuple[Licence, ...] = ()
 
 
 # --- plan ----------------------------------------------------------------------------------
@@ -140,6 +250,8 @@ class Cell:
     deadlines: Deadlines
     estimated_s: float
     target: float | None
+    scripts: Mapping[str, str] = field(default_factory=dict)  # file name in the cell's folder to its text
+    listed: bool = True  # whether the workload lists this batch size
 
 
 @dataclass(frozen=True, slots=True)
