@@ -92,7 +92,7 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A repository at a commit: ``folder`` is the part of it that is used, ``patches`` are the workload's files.
+    """A repository at a commit: ``folder`` is the part that is used, ``patches`` the workload's files.
 
     ``checkout`` names the folder below the build folder of every host that it is cloned to.
     """
