@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
@@ -13,19 +11,12 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.io import inventory_folder, specs
+from runner.io.cluster_facts import CLUSTER_WIDE, PER_HOST, WORDS, is_inside, unfit
 from runner.io.files import ROOT
 from runner.io.inventory_folder import Folder, Setting
 from runner.io.yamlfile import Vault, place
 from runner.model import Cluster, Host
 from runner.names import hint, is_name, shown, valued
-
-CLUSTER_WIDE = (
-    *("cluster_title", "cluster_card_model", "cluster_python", "cluster_mpirun", "cluster_cidr"),
-    *("bench_agent_root", "bench_agent_python"),
-)
-PER_HOST = ("cluster_cards", "ansible_host", "ansible_connection")
-MOST_CARDS = 100_000  # of one host; more is a slip of the finger
-_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 
 Values = Mapping[str, Mapping[str, Any]]  # host -> variable -> value
 InventoryList = Callable[[Path], Mapping[str, Any]]
@@ -117,41 +108,21 @@ def _check(setting: Setting, known: Mapping[str, specs.Option]) -> None:
     at = f"{setting.where}: {shown(setting.key)}"
     if setting.key not in known:
         raise UsageError(f"{at}: unknown variable; {hint(setting.key, known)}")
-    if setting.key in CLUSTER_WIDE + PER_HOST:
+    if setting.key in CLUSTER_WIDE or setting.key in PER_HOST:
         if specs.is_template(setting.value) or isinstance(setting.value, Vault):
             raise UsageError(f"{at}: must be literal, neither a template nor vaulted; write the value out")
         if isinstance(setting.value, str) and not setting.value.isprintable():
             raise UsageError(f"{at}: must be one line of printable text")
-    if wrong := _unfit(setting.key, setting.value) or specs.problem(known[setting.key], setting.value):
+    if wrong := unfit(setting.key, setting.value) or specs.problem(known[setting.key], setting.value):
         raise UsageError(f"{at}: {wrong}")
-
-
-def _unfit(key: str, value: Any) -> str | None:
-    """Say what is wrong with a fact beyond its type, or None."""
-    if key == "cluster_cards" and (
-        not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MOST_CARDS
-    ):
-        return f"must be a positive whole number, is {valued(value)}; count the cards of the host"
-    if key == "cluster_cidr" and value and not _is_network(str(value)):
-        return f"must be a network such as 192.168.10.0/24, is {valued(value)}"
-    if key == "ansible_host" and not _ADDRESS.fullmatch(str(value)):
-        return f"must be a host name or an IPv4 address, is {valued(value)}"
-    if key == "bench_agent_root" and not str(value).startswith(("/", "~/")):
-        return f"must be a full path, or begin with ~/, is {valued(value)}"
-    return None
-
-
-def _is_network(text: str) -> bool:
-    try:
-        return bool(ipaddress.ip_network(text).num_addresses > 1)
-    except ValueError:
-        return False
 
 
 def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) -> Cluster:
     hosts = tuple(_host(folder, name, values[name]) for name in folder.hosts)
-    _refuse_same_machine(folder, hosts)
     facts = {key: _common(folder, key, values, known) for key in CLUSTER_WIDE}
+    _refuse_same_machine(folder, hosts)
+    _refuse_outside(folder, hosts, values, facts["cluster_cidr"])
+    _refuse_other_count(folder, hosts, facts["cluster_total_cards"])
     here = all(host.connection == "local" for host in hosts)
     return Cluster(
         name=folder.path.name,
@@ -164,6 +135,13 @@ def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) 
         agent_root=facts["bench_agent_root"],
         cidr=facts["cluster_cidr"],
         agent_python=facts["bench_agent_python"],
+        interface=facts["cluster_interface"],
+        fabric=facts["cluster_fabric"],
+        port=facts["cluster_port"],
+        data_root=facts["cluster_data_root"],
+        registry=facts["cluster_registry"],
+        driver=facts["cluster_driver"],
+        env=dict(facts["cluster_env"]),
     )
 
 
@@ -174,7 +152,7 @@ def _host(folder: Folder, name: str, values: Mapping[str, Any]) -> Host:
             f"{place(folder.path)}: host {name}: cluster_cards is missing; set it to the number of cards"
         )
     for key, value in (("cluster_cards", cards), ("ansible_host", address)):
-        if wrong := _unfit(key, value):
+        if wrong := unfit(key, value):
             raise UsageError(f"{place(folder.path)}: host {name}: {key}: {wrong}")
     return Host(name, address, cards, "local" if values.get("ansible_connection") == "local" else "ssh")
 
@@ -191,17 +169,44 @@ def _refuse_same_machine(folder: Folder, hosts: tuple[Host, ...]) -> None:
         seen[address] = host.name
 
 
-def _common(folder: Folder, key: str, values: Values, known: Mapping[str, specs.Option]) -> str:
-    default = known[key].default if key in known else None
+def _refuse_outside(folder: Folder, hosts: tuple[Host, ...], values: Values, network: str) -> None:
+    """Of each host, the address that the others use must lie in the cluster's network."""
+    for host in hosts:
+        key = "host_names_address" if values[host.name].get("host_names_address") else "ansible_host"
+        address = str(values[host.name].get(key) or host.address)
+        if host.connection != "local" and not is_inside(address, network):
+            text = f"{shown(address)} is outside {network}, which cluster_cidr states; correct one of the two"
+            if key == "ansible_host":
+                text += ", or state the address in that network as host_names_address"
+            raise UsageError(f"{folder.whereabouts(host.name, key)}: host {host.name}: {key}: {text}")
+
+
+def _refuse_other_count(folder: Folder, hosts: tuple[Host, ...], stated: int) -> None:
+    found = sum(host.cards for host in hosts)
+    if stated and stated != found:
+        each = ", ".join(f"{host.name}: {host.cards}" for host in hosts[:8]) + (", ..." if hosts[8:] else "")
+        at = folder.whereabouts(hosts[0].name, "cluster_total_cards")
+        text = f"states {stated} cards, the hosts have {found} ({each})"
+        raise UsageError(f"{at}: cluster_total_cards: {text}; correct one of the two")
+
+
+def _common(folder: Folder, key: str, values: Values, known: Mapping[str, specs.Option]) -> Any:
+    """Return the value that all hosts have in common, of the type that CLUSTER_WIDE says."""
+    default, kind = known[key].default if key in known else None, CLUSTER_WIDE[key]
     found = {host: values[host].get(key, default) for host in folder.hosts}
     first, *others = folder.hosts
     for host in others:
         if found[host] != found[first]:
             text = f"differs between {first} and {host}; set it once, in group_vars/all/cluster.yml"
             raise UsageError(f"{place(folder.path)}: {key}: {text}")
-    if not isinstance(found[first], str) or specs.is_template(found[first]) or not found[first].isprintable():
-        raise UsageError(f"{place(folder.path)}: {key}: must be literal text, is {valued(found[first])}")
-    return str(found[first])
+    value = found[first]
+    literal = not isinstance(value, str) or (not specs.is_template(value) and value.isprintable())
+    if not isinstance(value, kind) or isinstance(value, bool) or not literal:
+        text = f"must be literal, {WORDS[kind]}, is {valued(value)}"
+        raise UsageError(f"{place(folder.path)}: {key}: {text}")
+    if wrong := unfit(key, value):  # from a file that only Ansible could read
+        raise UsageError(f"{place(folder.path)}: {key}: {wrong}")
+    return value
 
 
 def _own_mpirun() -> str:

@@ -54,13 +54,23 @@ class Folder:
 
     def values(self, host: str) -> dict[str, Any]:
         """Return the variables of ``host`` by Ansible's precedence, templates as they stand."""
+        return {setting.key: setting.value for setting in self._of(host)}
+
+    def whereabouts(self, host: str, key: str) -> str:
+        """Return file and line of the setting that holds for ``host``; the folder where none can be read."""
+        found = [setting.where for setting in self._of(host) if setting.key == key]
+        return found[-1] if found else place(self.path)
+
+    def _of(self, host: str) -> list[Setting]:
+        """Return the settings of ``host``, the one that holds last."""
         groups, new = {"all"}, self.groups[host]
         while new:
             groups |= new
             new = {parent for group in new for parent in self.parents[group]} - groups
         mine = [s for s in self.settings.values() if (s.owner == host if s.of_host else s.owner in groups)]
-        mine.sort(key=lambda s: (s.of_host, s.from_vars, 0 if s.of_host else self.depths[s.owner], s.owner))
-        return {setting.key: setting.value for setting in mine}
+        return sorted(
+            mine, key=lambda s: (s.of_host, s.from_vars, 0 if s.of_host else self.depths[s.owner], s.owner)
+        )
 
     def measure_depths(self) -> None:
         """Fill ``depths``. Raises UsageError where a group is its own child."""
