@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     tags = _chosen("--tags", args.tags, ansible.tags("provision"), "tag")
     log = Path("runs") / f"provision-{cluster.name}.log"
     display = Display(sys.stderr)
+    ansible.refuse_closed_vaults(Path(cluster.path))
     with Signals() as signals:
         outcome = ansible.playbook(
             "provision",

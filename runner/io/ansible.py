@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import HostError, UsageError
-from runner.io import events, yamlfile
+from runner.io import events, inventory_folder, vault, yamlfile
 from runner.io.events import Change, Failure, Watch
 from runner.io.files import ROOT, write_bytes
 
@@ -107,10 +107,17 @@ def tags(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word != "always"))
 
 
+def refuse_closed_vaults(inventory: Path) -> None:
+    """Raise UsageError, which names file and remedy, where a vault in a cluster's folder cannot be opened."""
+    vault.refuse_closed(inventory_folder.read(inventory), _environment())
+
+
 @cache  # a second each time, and one command sees one inventory
 def inventory_list(inventory: Path) -> dict[str, Any]:
     """What ``ansible-inventory --list`` makes of a cluster's folder. Raises UsageError with its words."""
     import ansible_runner
+
+    refuse_closed_vaults(inventory)
 
     with tempfile.TemporaryDirectory(prefix="runkit-ansible-") as private:
         found, errors = ansible_runner.interface.get_inventory(
@@ -140,6 +147,7 @@ def _environment() -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner turns it off where nobody says so
+        **vault.settled(os.environ),
     }
 
 

@@ -88,7 +88,7 @@ def hostvars(path: Path, inventory_list: InventoryList) -> Values:
     Ansible takes a second to say what stands in the files. Raises UsageError where they cannot be read.
     """
     folder = inventory_folder.read(path)
-    if folder.vaulted:
+    if folder.vaults:
         found: Values = inventory_list(path)["_meta"]["hostvars"]
         return found
     return {host: folder.values(host) for host in folder.hosts}

@@ -50,7 +50,7 @@ class Folder:
     groups: dict[str, set[str]] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
     settings: dict[tuple[Any, ...], Setting] = field(default_factory=dict)
-    vaulted: bool = False  # whether ``values`` lacks something, a value or a whole file
+    vaults: dict[str, Vault] = field(default_factory=dict)  # by place; what ``values`` lacks
 
     def values(self, host: str) -> dict[str, Any]:
         """Return the variables of ``host`` by Ansible's precedence, templates as they stand."""
@@ -100,10 +100,12 @@ def read(path: Path) -> Folder:
         ):
             document = yamlfile.read(file)
             if isinstance(document, Vault):
-                folder.vaulted = True
+                folder.vaults[place(file)] = document
             else:
                 _File(folder, file, from_vars=True).settings(document, owner, of_host)
-    folder.vaulted |= any(isinstance(setting.value, Vault) for setting in folder.settings.values())
+    for setting in folder.settings.values():
+        if isinstance(setting.value, Vault):
+            folder.vaults[f"{setting.where}: {shown(setting.key)}"] = setting.value
     return folder
 
 

@@ -28,6 +28,9 @@ class Located(dict[Any, Any]):
 class Vault:
     """A value that only Ansible can read (``!vault``, or a whole file that ansible-vault encrypted)."""
 
+    def __init__(self, text: str) -> None:
+        self.text = text  # as it is encrypted
+
     def __repr__(self) -> str:
         return "a vaulted value"
 
@@ -55,8 +58,12 @@ def _unsafe(loader: _Loader, node: yaml.ScalarNode) -> str:
     return str(loader.construct_scalar(node))
 
 
+def _vault(loader: _Loader, node: yaml.ScalarNode) -> Vault:
+    return Vault(_unsafe(loader, node))
+
+
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-_Loader.add_constructor("!vault", lambda _loader, _node: Vault())
+_Loader.add_constructor("!vault", lambda loader, node: Vault(str(loader.construct_scalar(node))))
 _Loader.add_constructor("!unsafe", _unsafe)
 
 
@@ -75,7 +82,7 @@ def read(path: Path) -> Any:
     """
     text = _text(path)
     if text.startswith("$ANSIBLE_VAULT;"):
-        return Vault()
+        return Vault(text)
     try:
         for event in yaml.parse(text, Loader=_Loader):
             if isinstance(event, yaml.AliasEvent):
