@@ -22,7 +22,8 @@ test-lab: $(VENV)/dev ## the tests on real hosts, which they make on this machin
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m 'not faults' $(ARGS)
 
 test-faults: $(VENV)/dev ## the long ones of them
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/lab -m faults $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/lab -m 'faults and not alone' $(ARGS)
+	@$(BIN)/python -m pytest tests/lab -m 'faults and alone' $(ARGS)
 
 lint: $(VENV)/dev ## style, types and Ansible rules alone; the test suite runs them too
 	@$(BIN)/python -m pytest -q tests/test_house_rules.py $(ARGS)

@@ -14,7 +14,7 @@ from typing import Any
 from runner import records
 from runner.errors import UsageError
 from runner.launch import LAUNCHERS
-from runner.model import Variant, Workload
+from runner.model import Container, Variant, Workload
 from runner.names import hint, is_name, is_word, shown
 
 MODES = ("throughput", "time_to_train", "accuracy")
@@ -28,9 +28,21 @@ PLACEHOLDERS = {
     "global_batch": "batch size of all cards together",
     "mode": "mode of the cell",
     "target": "accuracy to reach, in [0, 1]",
+    "data": "the folder of the data sets on the hosts",
+    "image": "the container image, behind the cluster's registry",
+    "devices": "the cards of a host that the cell uses, such as 0,1,2",
+    "cards_here": "cards of the cell on each of its hosts",
+    "node_rank": "which of the cell's hosts it is, counted from 0",
+    "master": "address of the launch host",
+    "port": "the first TCP port that the framework's own launcher may take there",
+    "addresses": "addresses of the cell's hosts, with commas",
+    "logs": "the folder inside the container that comes home with the logs",
+    "scratch": "a folder inside the container that is new for each cell",
 }
 IN_LOG_NAME = ("cards", "hosts", "precision", "batch_size", "global_batch", "mode")
 _BRACES = re.compile(r"\{([^{}]*)\}|[{}]")
+_MOUNT = re.compile(r"(?:\{data\}|/)[^:]*:/[^:]*(?::ro)?")
+_ARCHITECTURE = re.compile(r"sm_[1-9][0-9]{1,2}")
 
 
 def workload(name: str, document: Mapping[str, Any], families: Sequence[str], path: str) -> Workload:
@@ -70,10 +82,20 @@ def _completed(document: Mapping[str, Any]) -> dict[str, Any]:
     modes, variants = document.get("modes"), document.get("variants")
     done = dict(document)
     if isinstance(modes, Mapping):
-        done["modes"] = [_over({"name": name}, body) for name, body in modes.items()]
+        done["modes"] = [_mode(name, body) for name, body in modes.items()]
     if isinstance(variants, list):
         done["variants"] = [_over({"modes": [], "cards": [], "precisions": []}, item) for item in variants]
     return done
+
+
+def _mode(name: Any, body: Any) -> Any:
+    made = _over({"name": name}, body)
+    estimates = made.get("estimated_s") if isinstance(made, Mapping) else None
+    if not isinstance(estimates, Mapping) or not estimates:
+        return made
+    longest = max((seconds for seconds in estimates.values() if isinstance(seconds, int | float)), default=0)
+    by_cards = {str(cards): seconds for cards, seconds in estimates.items()}
+    return {**made, "estimated_s": longest, "estimates": by_cards}
 
 
 def _over(silent: dict[str, Any], item: Any) -> Any:
@@ -87,6 +109,7 @@ def _problems(made: Workload, families: Sequence[str]) -> Iterator[str]:
     yield from _mode_problems(made)
     if made.family not in families:
         yield f"family: {shown(made.family)} is unknown; {hint(made.family, families)}"
+    yield from _image_problems(made)
     for index, variant in enumerate(made.variants):
         yield from _choice_problems(f"variants[{index}]", variant, made)
         yield from _argv_problems(f"variants[{index}].argv", variant, made)
@@ -102,7 +125,7 @@ def _list_problems(made: Workload) -> Iterator[str]:
         "variants": made.variants,
     }
     for key, values in lists.items():
-        if not values or len(set(values)) < len(values):
+        if not values or any(value in values[:place] for place, value in enumerate(values)):
             yield f"{key}: must name at least one, and none twice"
     numbers = {"batch_sizes": made.batch_sizes, "cards": made.cards}
     for index, variant in enumerate(made.variants):
@@ -129,7 +152,7 @@ def _mode_problems(made: Workload) -> Iterator[str]:
     for mode in made.modes:
         if mode.name not in MODES:
             yield f"modes.{shown(mode.name)}: unknown mode; {hint(mode.name, MODES)}"
-        if mode.estimated_s <= 0:
+        if mode.estimated_s <= 0 or any(seconds <= 0 for seconds in mode.estimates.values()):
             yield f"modes.{mode.name}.estimated_s: must be positive seconds"
         if mode.target is not None and not 0 < mode.target <= 1:
             yield f"modes.{mode.name}.target: must be an accuracy in (0, 1], is {mode.target:g}"
@@ -148,6 +171,30 @@ def _choice_problems(key: str, variant: Variant, made: Workload) -> Iterator[str
         for value in values:
             if value not in known:
                 yield f"{key}.{field}: {shown(value)} is unknown here; {hint(value, known)}"
+
+
+def _image_problems(made: Workload) -> Iterator[str]:
+    """What a workload that runs in containers must state, and where braces may stand in it."""
+    contained = any(LAUNCHERS[v.launcher].contained for v in made.variants if v.launcher in LAUNCHERS)
+    for key in ("sources", "image", "container"):
+        if contained and not getattr(made, key):
+            yield f"{key}: is missing; a variant of this workload runs in a container"
+    yield from _container_problems(made.container) if made.container else ()
+    for i, argv in enumerate(made.image.build if made.image else ()):
+        for word in argv:
+            yield from _brace_problems(f"image.build[{i}]", word, ("image",))
+    for word in made.limits.architectures:
+        if not _ARCHITECTURE.fullmatch(word):
+            yield f"limits.architectures: {shown(word)}: write it as CUDA does, such as sm_70"
+
+
+def _container_problems(container: Container) -> Iterator[str]:
+    for i, text in enumerate(container.mounts):
+        yield from _brace_problems(f"container.mounts[{i}]", text, PLACEHOLDERS)
+        if not _MOUNT.fullmatch(text):
+            yield f"container.mounts[{i}]: {shown(text)}: write HOST:INSIDE or HOST:INSIDE:ro, full paths"
+    for name, text in container.env.items():
+        yield from _brace_problems(f"container.env.{name}", text, PLACEHOLDERS)
 
 
 def _argv_problems(key: str, variant: Variant, made: Workload) -> Iterator[str]:

@@ -101,7 +101,7 @@ def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> bool:
             target,
             work,
             {cell.id: plan.cell_json(cell) for cell in todo},
-            {cell.id: cell.hostfile for cell in todo if cell.hostfile is not None},
+            {cell.id: _texts(cell) for cell in todo},
             run.folder.workload,
         )
         variables = {"bench_agent_stage": str(target), "bench_agent_launch_host": run.launch_host.name}
@@ -116,6 +116,11 @@ def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> bool:
             f"or end it with: {command('stop', other)}"
         )
     raise _host_error(run, "stage the run", outcome.failures, outcome.status)
+
+
+def _texts(cell: Cell) -> Mapping[str, str]:
+    """The files of a cell that the plan wrote."""
+    return {**cell.scripts, **({} if cell.hostfile is None else {"hostfile": cell.hostfile})}
 
 
 def _playbook(

@@ -1,11 +1,12 @@
-"""What a run would start, as lines that a person can type."""
+"""What a run would start, as lines that a person can type, and as scripts that run without runkit."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from runner.model import Cell, Cluster
+from runner import images
+from runner.model import Cell, Cluster, Workload
 from runner.names import printable
 
 
@@ -20,18 +21,65 @@ def dry_run(cells: Sequence[Cell], cluster: Cluster, run_dir: str = "RUN_DIR") -
     return "\n\n".join([*(_cell(cell, cluster, run_dir) for cell in cells), total]) + "\n"
 
 
+def scripts(cells: Sequence[Cell], cluster: Cluster, workloads: Sequence[Workload]) -> dict[str, str]:
+    """Return a folder of scripts, path below it to text: per planned cell ``CELL.sh`` and what it calls.
+
+    The folder stands for the run's folder: it must lie at the same place on all hosts of the cell.
+    ``build-WORKLOAD.sh`` makes the image of a host.
+    """
+    files = {
+        f"build-{workload.name}.sh": images.build(workload, cluster.registry)
+        for workload in workloads
+        if workload.image is not None
+    }
+    for cell in cells:
+        if cell.state == "planned":
+            texts = {**cell.scripts, **({} if cell.hostfile is None else {"hostfile": cell.hostfile})}
+            files |= {f"cells/{cell.id}/{name}": text for name, text in texts.items()}
+            files[f"{cell.id}.sh"] = _script(cell, cluster)
+    return files
+
+
 def _cell(cell: Cell, cluster: Cluster, run_dir: str) -> str:
     if cell.state != "planned":
         return f"# {cell.id}: {cell.state}: {printable(cell.reason or '')}"
-    hosts = ", ".join(f"{place.host} ({place.ranks})" for place in cell.placement)
-    lines = [f"# {cell.id}: about {cell.estimated_s:.0f} s on {hosts}", f"# on {_login(cluster)}:"]
+    lines = [f"# {cell.id}: about {cell.estimated_s:.0f} s on {_hosts(cell)}", f"# on {_login(cluster)}:"]
     lines.append(f"cd {_quoted(run_dir)}")
     if cell.hostfile is not None:
         lines += ["# with this hostfile:", *(f"#   {printable(line)}" for line in cell.hostfile.splitlines())]
-    lines.append(
-        " ".join([*(f"{name}={shlex.quote(text)}" for name, text in cell.env.items()), shlex.join(cell.argv)])
-    )
+    lines.append(_command(cell))
+    hosts = [place.host for place in cell.placement]
+    for name, text in cell.scripts.items():
+        where = hosts if name == "node.sh" and not cell.scripts.get("peer.sh") else hosts[:1]
+        where = hosts[1:] if name == "peer.sh" else where
+        lines += ["", f"# cells/{cell.id}/{name}, on {', '.join(where)}:", *text.splitlines()[1:]]
     return "\n".join(lines)
+
+
+def _script(cell: Cell, cluster: Cluster) -> str:
+    lines = [
+        "#!/bin/sh",
+        f"# {cell.id}: about {cell.estimated_s:.0f} s on {_hosts(cell)}.",
+        f"# To be started on {_login(cluster)}; this folder lies at the same place on all of these hosts.",
+        "set -eu",
+        'cd -- "$(dirname -- "$0")"',
+        f'export RUNKIT_RUN="${{RUNKIT_RUN:-by-hand}}" RUNKIT_CELL={shlex.quote(cell.id)}',
+        'export TMPDIR="${TMPDIR:-/tmp}"',
+        *(f"export {name}={shlex.quote(text)}" for name, text in cell.env.items()),
+        "[ -f host ] || uname -n >host",
+        f"mkdir -p cells/{cell.id}/logs",
+        f"exec {shlex.join(cell.argv)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _hosts(cell: Cell) -> str:
+    return ", ".join(f"{place.host} ({place.ranks})" for place in cell.placement)
+
+
+def _command(cell: Cell) -> str:
+    env: Mapping[str, str] = cell.env
+    return " ".join([*(f"{name}={shlex.quote(text)}" for name, text in env.items()), shlex.join(cell.argv)])
 
 
 def _login(cluster: Cluster) -> str:

@@ -66,6 +66,7 @@ def _result(cell: Cell, state: str, reason: str | None, **figures: Any) -> Resul
         cards=cell.cards,
         precision=cell.precision,
         batch_size=cell.batch_size,
+        listed=cell.listed,
         repeat=cell.repeat,
         state=state,
         reason=reason,
@@ -144,13 +145,14 @@ def _shortfall(cell: Cell, traces: Traces) -> str | None:
 def _absent(cell: Cell, ranks: Sequence[Mapping[str, Any]]) -> str | None:
     planned = Counter({place.host: place.ranks for place in cell.placement})
     ran = Counter(str(rank["host"]) for rank in ranks)
-    if {rank["rank"] for rank in ranks} != set(range(cell.cards)):
-        return f"{len(ranks)} of {cell.cards} ranks ran"
+    total = planned.total()  # one per card, or one per host where the framework starts the rest
+    if {rank["rank"] for rank in ranks} != set(range(total)):
+        return f"{len(ranks)} of {total} ranks ran"
     if ran != planned:
         return f"ranks ran on {_places(ran)}, planned were {_places(planned)}"
-    worlds = {rank["world_size"] for rank in ranks} - {cell.cards}
-    if worlds and cell.cards > 1:
-        return f"a rank saw a world of {min(worlds, key=str)} ranks, planned were {cell.cards}"
+    worlds = {rank["world_size"] for rank in ranks} - {total}
+    if worlds and total > 1:
+        return f"a rank saw a world of {min(worlds, key=str)} ranks, planned were {total}"
     return None
 
 

@@ -7,9 +7,10 @@ and the workload's files are named relative to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from runner.model import Cluster, Placement
+from runner import containers
+from runner.model import Cluster, Placement, Start
 
 SHIM = ("sh", "shim.sh")  # wraps each rank: records who it is, then becomes the command
 RSH = "sh rsh.sh"  # reaches the other hosts: what it starts there carries the agent's marks
@@ -29,23 +30,21 @@ class Launch:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     hostfile: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What is to be started: ``command`` on the hosts of ``placement``, for the cell of that id."""
-
-    cell: str
-    placement: Sequence[Placement]
-    command: Sequence[str]
+    scripts: Mapping[str, str] = field(default_factory=dict)  # file name in the cell's folder to its text
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A way to start ranks. ``many_hosts``: whether it can start them on more than one host."""
+    """A way to start ranks. ``many_hosts``: whether it can start them on more than one host.
+
+    ``contained``: in containers of the image. ``per_host``: it starts one process on each host, and the
+    framework's own launcher starts the rest.
+    """
 
     start: Callable[[Start, Cluster], Launch]
     many_hosts: bool
+    contained: bool = False
+    per_host: bool = False
 
 
 def mpirun(start: Start, cluster: Cluster) -> Launch:
@@ -84,6 +83,52 @@ def _between_hosts(cluster: Cluster) -> list[tuple[str, str, str]]:
     return ways + [("--mca", name, cluster.cidr) for name in networks]
 
 
+def container(start: Start, cluster: Cluster) -> Launch:
+    """One container on one host; what runs in it may start more there, as frameworks' own launchers do."""
+    scripts = {containers.NODE: containers.node(start, cluster, [start.command])}
+    argv = (*SHIM, start.cell, "sh", f"cells/{start.cell}/{containers.NODE}")
+    return Launch(argv, UNBUFFERED, scripts=scripts)
+
+
+def container_nodes(start: Start, cluster: Cluster) -> Launch:
+    """One container on each host, started by the hosts' own mpirun, here for its care of processes alone.
+
+    The framework's launcher in each container is told by its arguments which host it is on.
+    """
+    hosts = tuple(Placement(place.host, 1) for place in start.placement)
+    node = ("sh", f"cells/{start.cell}/{containers.NODE}")
+    made = mpirun(Start(start.cell, hosts, node), cluster)
+    return replace(made, scripts={containers.NODE: containers.node(start, cluster, [start.command])})
+
+
+def container_mpi(start: Start, cluster: Cluster) -> Launch:
+    """One rank per card, by the image's own mpirun (Open MPI 3 or later), since versions do not mix.
+
+    It runs in a container on the launch host. On each other host its daemon runs in a container too, which
+    ``rsh.sh`` starts there: it lives as long as the daemon, and no host needs a second SSH server.
+    """
+    many, hostfile = len(start.placement) > 1, f"{containers.FOLDER}/cells/{start.cell}/hostfile"
+    tcp = [("--mca", name, cluster.cidr) for name in ("btl_tcp_if_include", "oob_tcp_if_include")]
+    options = [
+        ("--allow-run-as-root",),
+        ("-np", str(sum(place.ranks for place in start.placement))),
+        ("--hostfile", hostfile) if many else ("--host", f"localhost:{start.placement[0].ranks}"),
+        ("--map-by", "slot"),
+        ("--bind-to", "none"),
+        ("--mca", "pml", "ob1"),  # MPI only joins the ranks; the gradients go by NCCL
+        ("--mca", "btl", "^openib"),
+        *(tcp if many and cluster.cidr else []),
+        *([("--mca", "plm_rsh_agent", f"sh {containers.FOLDER}/rsh.sh")] if many else []),
+        *([("--mca", "plm_rsh_no_tree_spawn", "1")] if many else []),
+    ]
+    rank = ("sh", f"{containers.FOLDER}/shim.sh", start.cell, *start.command)
+    scripts = {containers.NODE: containers.node(start, cluster, [("mpirun",), *options, rank])}
+    if many:
+        scripts[containers.PEER] = containers.peer(start, cluster)
+    argv = ("sh", f"cells/{start.cell}/{containers.NODE}")
+    return Launch(argv, UNBUFFERED, _hostfile(start.placement, cluster) if many else None, scripts)
+
+
 def local(start: Start, cluster: Cluster) -> Launch:
     """One process on the launch host, without MPI; a framework's own launcher may start more from there."""
     return Launch(_shimmed(start), _env(cluster))
@@ -91,7 +136,10 @@ def local(start: Start, cluster: Cluster) -> Launch:
 
 LAUNCHERS: Mapping[str, Launcher] = {
     "mpirun": Launcher(mpirun, many_hosts=True),
-    "local": Launcher(local, many_hosts=False),
+    "local": Launcher(local, many_hosts=False, per_host=True),
+    "container": Launcher(container, many_hosts=False, contained=True, per_host=True),
+    "container_mpi": Launcher(container_mpi, many_hosts=True, contained=True),
+    "container_nodes": Launcher(container_nodes, many_hosts=True, contained=True, per_host=True),
 }
 
 

@@ -6,7 +6,7 @@ docstrings: seconds (``_s``), images or samples per second for rates, per-card b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,6 +222,21 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """What is to be started: ``command`` on the hosts of ``placement``, for the cell of that id.
+
+    ``image`` is the container's image and ``container`` how it is run, None where there is none; placeholders
+    are filled in. ``placement`` counts cards.
+    """
+
+    cell: str
+    placement: Sequence[Placement]
+    command: Sequence[str]
+    image: str = ""
+    container: Container | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One point of the matrix, with everything the agent needs to start and watch it.
 
@@ -379,6 +394,7 @@ class Result:
     time_to_target_s: float | None = None
     accuracy: float | None = None
     problems: tuple[Problem, ...] = ()
+    listed: bool = True  # whether the workload lists this batch size
 
 
 @dataclass(frozen=True, slots=True)

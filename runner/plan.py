@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from runner import records
+from runner import containers, limits, records
 from runner.catalog import fill, matching
 from runner.errors import UsageError
-from runner.launch import LAUNCHERS, Launch, Start
-from runner.model import Cell, Cluster, Mode, Placement, Plan, Workload
+from runner.launch import LAUNCHERS, Launch
+from runner.model import Cell, Cluster, Container, Mode, Placement, Plan, Start, Workload
 from runner.names import hint, is_name, shown
 
 PLAN = "runkit/plan", 1
 CELL = "runkit/cell", 1
 MOST_CELLS = 10_000
+HOURS = 3600.0  # seconds; what takes longer must be asked for twice
 _COUNT = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
@@ -33,6 +34,7 @@ class Overrides:
     precisions: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = ()
     repeat: int = 1
+    hours: bool = False  # whether cells that take an hour or more are meant
 
 
 class _Point(NamedTuple):
@@ -82,7 +84,7 @@ def cells(
             if len(made) == MOST_CELLS:
                 raise UsageError(f"more than {MOST_CELLS} cells; ask for fewer values, or a smaller --repeat")
             blank = _blank(workload, point, progress_of[workload.family])
-            made.append(_placed(blank, workload, cluster))
+            made.append(_if_meant(_placed(blank, workload, cluster), overrides.hours))
     return tuple(made)
 
 
@@ -111,6 +113,8 @@ def from_json(document: Mapping[str, Any], place: str) -> Plan:
     paths = [plan.run, plan.cluster.name, *(host.name for host in plan.cluster.hosts)]
     for cell in plan.cells:
         paths += [cell.id, cell.workload, cell.log_name, *(placed.host for placed in cell.placement)]
+        if odd := set(cell.scripts) - {containers.NODE, containers.PEER}:
+            raise UsageError(f"{place}: scripts: {shown(min(odd))}: is none that a plan has")
     for name in paths:
         if not is_name(name):
             raise UsageError(f"{place}: {shown(name)}: must be a name of letters, digits, . _ and -")
@@ -180,15 +184,16 @@ def _blank(workload: Workload, point: _Point, progress: str) -> Cell:
         log_name=workload.log_name,
         progress=progress,
         deadlines=workload.deadlines,
-        estimated_s=point.mode.estimated_s,
+        estimated_s=point.mode.estimates.get(str(point.cards), point.mode.estimated_s),
         target=point.mode.target,
+        listed=point.batch_size in workload.batch_sizes,
     )
 
 
 def _placed(cell: Cell, workload: Workload, cluster: Cluster) -> Cell:
     """Give the cell its hosts and its command, or the reason why it cannot have them."""
     placement = place(cell.cards, cluster)
-    values = _values(cell, cluster, len(placement))
+    values = _values(cell, cluster, placement, workload)
     cell = replace(cell, log_name=fill(cell.log_name, values))
     found = matching(workload, cell.mode, cell.cards, cell.precision)
     if not placement:
@@ -203,11 +208,41 @@ def _placed(cell: Cell, workload: Workload, cluster: Cluster) -> Cell:
     if len(placement) > 1 and not launcher.many_hosts:
         text = f"starts on one host, {cell.cards} cards need {len(placement)}"
         return replace(cell, reason=f"launcher {variant.launcher} {text}")
+    if reason := limits.refusal(workload, cluster, cell, placement, launcher):
+        return replace(cell, reason=reason)
     command = tuple(fill(word, values) for word in variant.argv)
-    launch: Launch = launcher.start(Start(cell.id, placement, command), cluster)
-    return replace(
-        cell, state="planned", placement=placement, argv=launch.argv, env=launch.env, hostfile=launch.hostfile
+    launch: Launch = launcher.start(
+        Start(cell.id, placement, command, values["image"], _container(workload, values)), cluster
     )
+    one_each = tuple(Placement(place.host, 1) for place in placement)
+    return replace(
+        cell,
+        state="planned",
+        placement=one_each if launcher.per_host else placement,
+        argv=launch.argv,
+        env=launch.env,
+        hostfile=launch.hostfile,
+        scripts=launch.scripts,
+    )
+
+
+def _container(workload: Workload, values: Mapping[str, str]) -> Container | None:
+    if workload.container is None:
+        return None
+    return replace(
+        workload.container,
+        mounts=tuple(fill(text, values) for text in workload.container.mounts),
+        env={name: fill(text, values) for name, text in workload.container.env.items()},
+    )
+
+
+def _if_meant(cell: Cell, hours: bool) -> Cell:
+    """Refuse a cell of hours that nobody said is meant."""
+    if cell.state != "planned" or cell.estimated_s < HOURS or hours:
+        return cell
+    blank = replace(cell, state="refused", placement=(), argv=(), env={}, hostfile=None, scripts={})
+    text = f"{cell.mode} takes about {cell.estimated_s / 3600:.1f} h on {cell.cards} cards"
+    return replace(blank, reason=f"{text}; say that it is meant with --accept-hours")
 
 
 def place(cards: int, cluster: Cluster) -> tuple[Placement, ...]:
@@ -225,18 +260,32 @@ def whole_hosts(cluster: Cluster) -> list[int]:
     return [sum(host.cards for host in cluster.hosts[: i + 1]) for i in range(len(cluster.hosts))]
 
 
-def _values(cell: Cell, cluster: Cluster, hosts: int) -> dict[str, str]:
+def _values(
+    cell: Cell, cluster: Cluster, placement: Sequence[Placement], workload: Workload
+) -> dict[str, str]:
     """Return what each of ``catalog.PLACEHOLDERS`` stands for in this cell."""
+    here = placement[0].ranks if placement else cell.cards
+    addresses = {host.name: host.address for host in cluster.hosts}
     return {
         "python": cluster.python,
         "files": f"workload/{cell.workload}",
         "cards": str(cell.cards),
-        "hosts": str(hosts),
+        "hosts": str(len(placement)),
         "precision": cell.precision,
         "batch_size": str(cell.batch_size),
         "global_batch": str(cell.batch_size * cell.cards),
         "mode": cell.mode,
         "target": "" if cell.target is None else format(cell.target, "g"),
+        "data": cluster.data_root,
+        "image": cluster.registry + workload.image.name if workload.image else "",
+        "devices": containers.devices(here),
+        "cards_here": str(here),
+        "node_rank": containers.variable("OMPI_COMM_WORLD_RANK") if len(placement) > 1 else "0",
+        "master": cluster.hosts[0].address,
+        "port": str(cluster.port),
+        "addresses": ",".join(addresses[place.host] for place in placement),
+        "logs": containers.logs_of(cell.id),
+        "scratch": containers.SCRATCH,
     }
 
 

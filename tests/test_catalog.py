@@ -90,4 +90,4 @@ def test_fill_replaces_names_and_never_what_it_filled_in() -> None:
 
 
 def test_launchers_are_those_of_the_design() -> None:
-    assert set(LAUNCHERS) == {"mpirun", "local"}
+    assert set(LAUNCHERS) == {"mpirun", "local", "container", "container_mpi", "container_nodes"}

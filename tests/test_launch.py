@@ -12,8 +12,8 @@ import pytest
 
 from runner.dryrun import dry_run
 from runner.io import inventory
-from runner.launch import LAUNCHERS, Launch, Start
-from runner.model import Cell, Cluster, Deadlines, Host, Placement
+from runner.launch import LAUNCHERS, Launch
+from runner.model import Cell, Cluster, Deadlines, Host, Placement, Start
 
 CELL = "work.throughput.c08.fp32.bs1.r1"
 SHIM = 'export SHIM_SAW="$1"; shift; exec "$@"\n'

@@ -167,7 +167,7 @@ def test_the_same_workload_twice() -> None:
 
 @pytest.fixture
 def written() -> Plan:
-    cells = planned(Overrides(modes=("time_to_train",), cards=(1, 12, 32)), alike(4))
+    cells = planned(Overrides(modes=("time_to_train",), cards=(1, 12, 32), hours=True), alike(4))
     return Plan("20240102-030405-ab", "2024-01-02T03:04:05Z", alike(4), cells, False, {"runkit": "1"}, None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.errors import UsageError
@@ -38,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repeat", metavar="N", default="1", help="measure each cell so many times; default: 1"
     )
+    parser.add_argument(
+        "--accept-hours", action="store_true", help="cells that take an hour or more are meant to run"
+    )
+    parser.add_argument(
+        "--scripts", metavar="DIR", help="with --dry-run: write the command lines there as scripts that run"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="print the exact command lines and start nothing")
     how.add_argument("--detach", action="store_true", help="start and return; the run goes on by itself")
@@ -48,8 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Return 0 when all cells are measured, 1 when some are not; raises for everything else."""
     from runner import bench, conduct, dryrun, parsers, plan
-    from runner.io import ansible, inventory, rundir
+    from runner.io import ansible, inventory, rundir, scripts
 
+    if args.scripts is not None and not args.dry_run:
+        raise UsageError("--scripts: writes what --dry-run prints; give --dry-run too")
     if args.attach is not None or args.resume is not None:
         _refuse_matrix(args)
         earlier = conduct.open_run(rundir.find(args.resume if args.attach is None else args.attach))
@@ -61,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     refused = all(cell.state == "refused" for cell in cells)
     if args.dry_run:
         print(dryrun.dry_run(cells, cluster), end="")
+        if args.scripts is not None:
+            scripts.write(Path(args.scripts), dryrun.scripts(cells, cluster, chosen), chosen)
         return 2 if refused else 0
     if refused:
         raise UsageError("; ".join(f"{cell.id}: refused: {cell.reason}" for cell in cells))
@@ -68,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_matrix(args: argparse.Namespace) -> None:
-    for option in ("workload", "mode", "cards", "precision", "batch_size"):
+    for option in ("workload", "mode", "cards", "precision", "batch_size", "accept_hours"):
         if getattr(args, option):
             name = f"--{option.replace('_', '-')}"
             raise UsageError(
@@ -104,4 +115,5 @@ def _overrides(args: argparse.Namespace) -> plan.Overrides:
         precisions=plan.words("--precision", args.precision) if args.precision is not None else (),
         batch_sizes=plan.counts("--batch-size", args.batch_size) if args.batch_size is not None else (),
         repeat=_repeat(args.repeat),
+        hours=args.accept_hours,
     )

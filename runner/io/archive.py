@@ -28,12 +28,12 @@ def stage(
     target: Path,
     work: Mapping[str, Any],
     cells: Mapping[str, Mapping[str, Any]],
-    hostfiles: Mapping[str, str],
+    texts: Mapping[str, Mapping[str, str]],
     workloads: Path,
 ) -> None:
     """Write the file that ``playbooks/bench.yml`` brings to every host and runs there.
 
-    ``cells`` and ``hostfiles`` by cell id; ``workloads`` is the folder of the workloads' files.
+    ``cells`` by cell id, and so ``texts`` by the name of their file; ``workloads`` is a folder.
     """
     with zipfile.ZipFile(target, "w") as stage:
         stage.write(AGENT_FILES / "describe.py", "__main__.py")
@@ -42,8 +42,9 @@ def stage(
         stage.writestr("work.json", _json({"schema": "runkit/work", "version": 1, **work}))
         for cell, body in cells.items():
             stage.writestr(f"cells/{cell}/cell.json", _json({"schema": "runkit/cell", "version": 1, **body}))
-        for cell, text in hostfiles.items():
-            stage.writestr(f"cells/{cell}/hostfile", text)
+        for cell, files in texts.items():
+            for name, text in files.items():
+                stage.writestr(f"cells/{cell}/{name}", text)
         for path in sorted(workloads.rglob("*")):
             if path.is_file():
                 stage.write(path, f"workload/{path.relative_to(workloads)}")
@@ -89,7 +90,7 @@ def _wanted(host: str, cells: Collection[str]) -> list[tuple[re.Pattern[str], st
     return [
         (re.compile(r"journal\.jsonl"), r"\g<0>"),
         (re.compile(r"facts\.json"), f"facts/{host}.json"),
-        (re.compile(rf"cells/{cell}/(?:cell\.json|hostfile)"), r"\g<0>"),
+        (re.compile(rf"cells/{cell}/(?:cell\.json|hostfile|node\.sh|peer\.sh)"), r"\g<0>"),
         (re.compile(rf"{logs}/launcher\.std(?:out|err)"), r"\g<0>"),
         (re.compile(rf"{logs}/{re.escape(host)}/{LEAF}"), r"\g<0>"),
     ]

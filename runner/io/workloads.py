@@ -36,7 +36,7 @@ def load(name_or_path: str, build: Build, root: Path = ROOT) -> Workload:
     if not isinstance(document, Mapping):
         raise UsageError(f"{place(path)}: must be a mapping, is {valued(document)}; write KEY: VALUE lines")
     workload = build(path.stem, document, place(path))
-    _check_files(path, workload.files)
+    _check_files(path, (*workload.files, *patches(workload)))
     return replace(workload, path=str(path.absolute()))
 
 
@@ -44,6 +44,11 @@ def staged(workload: Workload) -> tuple[tuple[str, Path], ...]:
     """Pair the name of each file, in the folder ``workload/`` of a run, with where it lies here."""
     folder = Path(workload.path).parent
     return tuple((file, folder / file) for file in workload.files)
+
+
+def patches(workload: Workload) -> tuple[str, ...]:
+    """The patch files of all sources, as paths beside the workload's file."""
+    return tuple(patch for source in workload.sources for patch in source.patches)
 
 
 def _find(name_or_path: str, root: Path) -> Path:

@@ -251,7 +251,7 @@ def test_thirty_two_hosts(lab: Lab) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.xdist_group("many hosts")
+@pytest.mark.alone
 def test_the_setting_that_many_hosts_need_is_put_back(lab: Lab, tmp_path: Path) -> None:
     """With the last lab of the machine; here of a state folder apart, so that it is the last."""
     watches = Path("/proc/sys/fs/inotify/max_user_instances")

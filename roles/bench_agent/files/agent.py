@@ -47,6 +47,7 @@ SILENT_S = 8.0  # a connection to an attendant that is silent for so long is mad
 LOST_S = (
     20.0  # a host whose attendant is silent for so long is lost; an attendant ends its ranks after it too
 )
+ENGINE_S = 10.0  # for the container engine to answer
 GATHER_S = 15.0  # for all attendants to be there at the start
 SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=5"),
@@ -185,9 +186,23 @@ def scratch(run: str) -> List[str]:
 def clean_up(run: str, hurry: Callable[[], bool]) -> List[int]:
     """End all processes of a run and remove what they left; returns the survivors."""
     survivors = end_processes(run, hurry)
+    remove_containers(run)
     for folder in [] if survivors else scratch(run):
         shutil.rmtree(folder, ignore_errors=True)
     return survivors
+
+
+def remove_containers(run: str) -> None:
+    """By their label: a container outlives the client that started it, and may not be ours to signal."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return
+    quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "timeout": ENGINE_S}  # type: Any
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        listed = [docker, "ps", "--all", "--quiet", "--filter", "label=runkit.run=" + run]
+        found = subprocess.run(listed, stdout=subprocess.PIPE, check=False, **quiet).stdout.decode().split()
+        if found:
+            subprocess.run([docker, "rm", "--force", *found], stdout=subprocess.DEVNULL, check=False, **quiet)
 
 
 # --- the lock ------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ set -eu
 
 cell=$1
 shift
+root=${RUNKIT_FOLDER:-.} # in a container the run's folder is not where the rank starts
 # shellcheck disable=SC2094 # read here, never written
-read -r host <host
+read -r host <"$root/host"
 
 # By what launchers tell a process its place, most specific first.
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${RANK:-${SLURM_PROCID:-0}}}}}
@@ -25,7 +26,7 @@ case $rank in
 *) padded=$rank ;;
 esac
 
-folder=cells/$cell/logs/$host
+folder=$root/cells/$cell/logs/$host
 [ -d "$folder" ] || mkdir -p "$folder"
 {
     read -r hostname </proc/sys/kernel/hostname || :

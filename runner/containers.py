@@ -1,0 +1,123 @@
+"""What runs in a container: the lines of ``docker run``, as scripts in the cell's folder. Pure.
+
+A script is what a person would type, and the very thing that runs. Where a word is known only on the host,
+its text has a shell variable: ``variable`` marks it, ``word`` quotes all the rest.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from runner.model import Cluster, Start
+
+NODE = "node.sh"  # starts the container of a host
+PEER = "peer.sh"  # starts the container of another host, around the daemon of the launch host's mpirun
+FOLDER = "/runkit"  # the run's folder, as it is called in the container
+SCRATCH = "/tmp/runkit"  # noqa: S108 - in the container, which is new for each cell
+RDMA = ("infiniband", "roce")
+_VARIABLE = re.compile("\x01([A-Za-z_]+)\x01")
+
+
+def variable(name: str) -> str:
+    """Text that becomes the value of a shell variable."""
+    return f"\x01{name}\x01"
+
+
+def logs_of(cell: str) -> str:
+    """The folder of a cell's logs on the host where the script runs, as it is called in the container."""
+    return f"{FOLDER}/cells/{cell}/logs/{variable('host')}"
+
+
+def word(text: str) -> str:
+    """Quote ``text`` for a POSIX shell, its variables aside."""
+    if not _VARIABLE.search(text):
+        return shlex.quote(text)
+    pieces = _VARIABLE.split(text)
+    literal = [re.sub(r'([\\"$`])', r"\\\1", piece) for piece in pieces[::2]]
+    names = [f"${{{name}}}" for name in pieces[1::2]]
+    return '"' + "".join(a + b for a, b in zip(literal, [*names, ""], strict=True)) + '"'
+
+
+def node(start: Start, cluster: Cluster, groups: Iterable[Sequence[str]]) -> str:
+    """The script that runs a command, in groups of words that stand together, in the container of a host."""
+    what = "# Runs in the run's folder, on each host of the cell."
+    return _script(start, cluster, what, [" ".join(map(word, group)) for group in groups])
+
+
+def peer(start: Start, cluster: Cluster) -> str:
+    """The script that runs the command line in its first argument in the container of another host."""
+    what = "# Runs in the run's folder on each host but the launch host, which calls it through rsh.sh."
+    return _script(start, cluster, what, ['sh -c "$1"'])
+
+
+def _script(start: Start, cluster: Cluster, what: str, command: Sequence[str]) -> str:
+    lines = ["exec docker run", *_options(start, cluster), word(start.image), *command]
+    head = [
+        "#!/bin/sh",
+        f"# Cell {start.cell}.",
+        what,
+        "set -eu",
+        ': "${RUNKIT_RUN:=by-hand}"',
+        "host=$(cat host 2>/dev/null || uname -n)",
+        f'mkdir -p "cells/{start.cell}/logs/$host"',
+    ]
+    return "\n".join([*head, " \\\n    ".join(lines), ""])
+
+
+def _options(start: Start, cluster: Cluster) -> list[str]:
+    assert start.container is not None, "the catalogue refuses a contained variant without a container"
+    many = len(start.placement) > 1
+    words = [
+        *('--rm --name "runkit-$RUNKIT_RUN"', '--label "runkit.run=$RUNKIT_RUN"'),
+        *("--gpus all", "--network host", "--uts host"),
+        *_grouped(start.container.options),
+        *(["--device /dev/infiniband", "--cap-add IPC_LOCK"] if many and cluster.fabric in RDMA else []),
+        f'--volume "$PWD:{FOLDER}"',
+        *(['--volume "$HOME/.ssh:/root/.ssh:ro"'] if many else []),
+        *(f"--volume {word(mount)}" for mount in start.container.mounts),
+        f'--env RUNKIT_RUN="$RUNKIT_RUN" --env RUNKIT_CELL={word(start.cell)} --env RUNKIT_FOLDER={FOLDER}',
+    ]
+    if many:
+        words += ['--env RUNKIT_HOST_FOLDER="$PWD" --env RUNKIT_USER="$(id -un)"']
+        words += ['--env OMPI_COMM_WORLD_RANK="${OMPI_COMM_WORLD_RANK:-0}"'] if _told(start) else []
+    words += [f"--env {name}={word(value)}" for name, value in environment(start, cluster).items()]
+    return [*words, f"--workdir {word(start.container.workdir)}"]
+
+
+def _told(start: Start) -> bool:
+    return any("OMPI_COMM_WORLD_RANK" in text for text in start.command)
+
+
+def _grouped(options: Sequence[str]) -> list[str]:
+    """An option and its value on one line."""
+    lines: list[str] = []
+    for option in options:
+        if lines and not option.startswith("-"):
+            lines[-1] += f" {word(option)}"
+        else:
+            lines.append(word(option))
+    return lines
+
+
+def environment(start: Start, cluster: Cluster) -> Mapping[str, str]:
+    """What every process in the container finds in its environment; what the cluster states wins."""
+    assert start.container is not None
+    env = {"PYTHONUNBUFFERED": "1", **start.container.env}
+    cards = {host.name: host.cards for host in cluster.hosts}
+    first = start.placement[0]
+    if first.ranks < cards[first.host]:
+        env["CUDA_VISIBLE_DEVICES"] = devices(first.ranks)
+    if sum(place.ranks for place in start.placement) > 1:  # in files of their own: the metric log stays clean
+        env |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
+        env["NCCL_DEBUG_FILE"] = f"{FOLDER}/cells/{start.cell}/logs/{variable('host')}/nccl.%h.%p"
+    if len(start.placement) > 1:
+        env |= {"NCCL_SOCKET_IFNAME": cluster.interface} if cluster.interface else {}
+        env |= {"NCCL_IB_DISABLE": "1"} if cluster.fabric == "ethernet" else {}
+    return {**env, **cluster.env}
+
+
+def devices(count: int) -> str:
+    """The first cards of a host, as CUDA_VISIBLE_DEVICES wants them."""
+    return ",".join(map(str, range(count)))

@@ -1,0 +1,101 @@
+"""What a workload's image cannot run on, seen in the plan and refused before anything starts. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from runner.launch import Launcher
+from runner.model import Cell, Cluster, Placement, Workload
+
+# Compute capability by the model's name as nvidia-smi shows it, the first that fits
+# (developer.nvidia.com/cuda-gpus).
+ARCHITECTURES = (
+    (r"\bK80\b", 37),
+    (r"\bM(?:40|60)\b", 52),
+    (r"\bP100\b", 60),
+    (r"\bP(?:4|40)\b|GTX 10[5678]0", 61),
+    (r"\bV100|TITAN V\b", 70),
+    (r"\bT4\b|Quadro RTX|RTX 20[678]0|GTX 16[56]0|TITAN RTX", 75),
+    (r"\bA(?:100|800|30)\b", 80),
+    (r"RTX 6000 Ada|\bL(?:4|20|40S?)\b|RTX 40[5-9]0", 89),
+    (r"\bA(?:2|10G?|16|40)\b|RTX A[2-6]0?00|RTX 30[5-9]0", 86),
+    (r"\bG?H(?:20|100|200|800)\b", 90),
+    (r"\bG?B(?:100|200)\b", 100),
+    (r"\bG?B300\b", 103),
+    (r"RTX 50[5-9]0|RTX PRO .*Blackwell", 120),
+)
+TF32_FROM = 80  # from this one on, frameworks compute fp32 in TF32 unless told otherwise
+TF32_SWITCH = "NVIDIA_TF32_OVERRIDE"
+
+
+def architecture(model: str) -> int | None:
+    """Ten times the compute capability of a card, such as 70 for a V100; None for a model not known here."""
+    return next((number for pattern, number in ARCHITECTURES if re.search(pattern, model)), None)
+
+
+def memory_gib(model: str) -> float | None:
+    """The memory of a card as its name tells; None where it does not."""
+    found = re.search(r"(\d{1,4}) ?GB\b", model)
+    return float(found[1]) if found else None
+
+
+def refusal(
+    workload: Workload, cluster: Cluster, cell: Cell, placement: Sequence[Placement], launcher: Launcher
+) -> str | None:
+    """Why the cell cannot run on this cluster; None where nothing is known against it."""
+    if not launcher.contained:
+        return None
+    if not cluster.card_model:
+        return f"{workload.name} needs GPUs, the cards of {cluster.name} are process slots"
+    return (
+        _architecture(workload, cluster)
+        or _memory(workload, cluster)
+        or _driver(workload, cluster)
+        or _tf32(cell, cluster)
+        or _uneven(placement, launcher)
+    )
+
+
+def _architecture(workload: Workload, cluster: Cluster) -> str | None:
+    """Code for a capability runs on later ones of the same major number (CUDA C++ Programming Guide)."""
+    card = architecture(cluster.card_model)
+    built = [int(word.removeprefix("sm_")) for word in workload.limits.architectures]
+    if card is None or not built or any(card // 10 == one // 10 and one <= card for one in built):
+        return None
+    base = workload.image.base if workload.image else "its image"
+    has = ", ".join(workload.limits.architectures)
+    return f"{base} has code for {has} and none for {cluster.card_model} (sm_{card}); no flag mends that"
+
+
+def _memory(workload: Workload, cluster: Cluster) -> str | None:
+    has, least = memory_gib(cluster.card_model), workload.limits.least_memory_gib
+    if has is None or has >= least:
+        return None
+    return f"{workload.name} needs cards of {least:g} GiB, {cluster.card_model} has {has:g}"
+
+
+def _driver(workload: Workload, cluster: Cluster) -> str | None:
+    least = workload.limits.least_driver
+    if not least or not cluster.driver or _version(cluster.driver) >= _version(least):
+        return None
+    return f"{workload.name} needs driver {least} or later, cluster_driver says {cluster.driver}"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)))
+
+
+def _tf32(cell: Cell, cluster: Cluster) -> str | None:
+    card = architecture(cluster.card_model)
+    if cell.precision != "fp32" or card is None or card < TF32_FROM or cluster.env.get(TF32_SWITCH) == "0":
+        return None
+    text = f"fp32 on {cluster.card_model} is computed in TF32, and its figure is not one of FP32"
+    return f'{text}; switch that off with {TF32_SWITCH}: "0" in cluster_env'
+
+
+def _uneven(placement: Sequence[Placement], launcher: Launcher) -> str | None:
+    counts = {place.ranks for place in placement}
+    if not launcher.per_host or len(counts) < 2:
+        return None
+    return "its framework's launcher wants as many cards on every host, and these hosts differ"
