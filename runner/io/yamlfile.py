@@ -63,7 +63,7 @@ def _vault(loader: _Loader, node: yaml.ScalarNode) -> Vault:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-_Loader.add_constructor("!vault", lambda loader, node: Vault(str(loader.construct_scalar(node))))
+_Loader.add_constructor("!vault", _vault)
 _Loader.add_constructor("!unsafe", _unsafe)
 
 
