@@ -31,8 +31,8 @@ OPTIONAL = ("cluster_cidr", "cluster_interface", "cluster_registry", "cluster_dr
 MOST_CARDS = 100_000  # of one host; more is a slip of the finger
 WORDS = {str: "text", int: "a whole number", dict: "a mapping"}
 
-# The variables of "Environment Variables" in NVIDIA's NCCL documentation (2.4 to 2.28), others that its library
-# of 2.32.3 reads, two that torch.distributed used to read, and IBEXT_DISABLE of HPC-X's plug-in; all without
+# The variables of "Environment Variables" in NVIDIA's NCCL documentation (2.4 to 2.28), others that the
+# library of 2.32.3 reads, two that torch.distributed used to read, IBEXT_DISABLE of HPC-X's plug-in; without
 # "NCCL_". NCCL passes over a misspelt one in silence.
 _NCCL_WORDS = """
     ALGO ALLOC_P2P_NET_LL_BUFFERS ASYNC_ERROR_HANDLING BLOCKING_WAIT BUFFSIZE CGA_CLUSTER_SIZE
