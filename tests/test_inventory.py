@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from runner.errors import UsageError
 from runner.io import inventory
@@ -21,7 +24,7 @@ from runner.model import Host
 ROOT = Path(__file__).resolve().parents[1]
 CASES = Path(__file__).parent / "inventories"
 BAD = sorted((CASES / "bad").iterdir())
-GOOD = sorted((CASES / "good").iterdir())
+GOOD = [*sorted((CASES / "good").iterdir()), ROOT / "inventory" / "v100x32"]
 ANSIBLE = Path(sys.executable).parent
 ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
 
@@ -122,6 +125,39 @@ def test_a_copy_of_the_folder_is_a_new_cluster(copy: Path) -> None:
     cluster, local = inventory.load(str(copy), ansible_inventory), inventory.outline("local")
     assert cluster.name == "second"
     assert cluster.hosts == local.hosts
+
+
+def test_facts_of_a_network_as_written() -> None:
+    cluster = inventory.load(str(CASES / "good" / "full"), ansible_inventory)
+    assert (cluster.cidr, cluster.interface, cluster.fabric) == ("10.0.0.0/24", "ens1f0np0.100", "infiniband")
+    assert (cluster.port, cluster.data_root, cluster.driver) == (31000, "/srv/data", "580")
+    assert cluster.registry == "registry.example.org:5000/lab/"
+    assert cluster.env == {
+        "NCCL_IB_HCA": "=mlx5_0:1",
+        "UCX_NET_DEVICES": "mlx5_0:1",
+        "OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24",
+        "HOROVOD_FUSION_THRESHOLD": "67108864",
+    }
+
+
+def test_a_copy_of_the_four_hosts_under_another_name_is_another_cluster(tmp_path: Path) -> None:
+    copied = shutil.copytree(ROOT / "inventory" / "v100x32", tmp_path / "v100x32b")
+    original, copy = inventory.outline("v100x32"), inventory.load(str(copied), ansible_inventory)
+    assert copy == dataclasses.replace(original, name="v100x32b", path=str(copied))
+    assert [host.cards for host in copy.hosts] == [8, 8, 8, 8]
+
+
+def test_every_variable_of_provision_and_bench_is_explained_in_the_example() -> None:
+    """One that a later role brings must be explained there as well; what runkit itself states is not meant."""
+    text = "".join(path.read_text() for path in (ROOT / "inventory" / "v100x32").rglob("*.yml"))
+    play = yaml.safe_load((ROOT / "playbooks" / "provision.yml").read_text())[0]
+    names: set[str] = set()
+    for role in ("bench_agent", *(each["role"] for each in play["roles"])):
+        specs = yaml.safe_load((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text())
+        names |= set(specs["argument_specs"]["main"]["options"])
+    names -= {"bench_agent_run", "bench_agent_stage", "bench_agent_launch_host"}
+    assert {"cluster_env", "package_sources_mirror", "bench_agent_root"} <= names
+    assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
 
 
 def test_local_works_with_plain_ansible() -> None:

@@ -51,6 +51,7 @@ def test_everything_there_is() -> None:
     assert list(found) == ["clusters", "workloads", "families", "runs"]
     local = {"name": "local", "title": "This machine, 32 process slots", "hosts": 1, "cards": 32}
     assert local in found["clusters"]
+    assert {"name": "v100x32", "title": "Four hosts, 32 V100", "hosts": 4, "cards": 32} in found["clusters"]
     assert {"runkit", "dll_tf_resnet50"} <= {family["name"] for family in found["families"]}
     digits = next(entry for entry in found["workloads"] if entry["name"] == "digits")
     assert (digits["cards"], digits["precisions"], digits["batch_sizes"]) == (

@@ -120,7 +120,7 @@ def _check(setting: Setting, known: Mapping[str, specs.Option]) -> None:
 def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) -> Cluster:
     hosts = tuple(_host(folder, name, values[name]) for name in folder.hosts)
     facts = {key: _common(folder, key, values, known) for key in CLUSTER_WIDE}
-    _refuse_same_machine(folder, hosts)
+    _refuse_same_machine(folder, hosts, values)
     _refuse_outside(folder, hosts, values, facts["cluster_cidr"])
     _refuse_other_count(folder, hosts, facts["cluster_total_cards"])
     here = all(host.connection == "local" for host in hosts)
@@ -157,23 +157,29 @@ def _host(folder: Folder, name: str, values: Mapping[str, Any]) -> Host:
     return Host(name, address, cards, "local" if values.get("ansible_connection") == "local" else "ssh")
 
 
-def _refuse_same_machine(folder: Folder, hosts: tuple[Host, ...]) -> None:
+def _for_others(host: Host, values: Values) -> tuple[str, str]:
+    """Return the address that the other hosts use, behind the variable that states it."""
+    key = "host_names_address" if values[host.name].get("host_names_address") else "ansible_host"
+    return key, str(values[host.name].get(key) or host.address)
+
+
+def _refuse_same_machine(folder: Folder, hosts: tuple[Host, ...], values: Values) -> None:
+    """Refuse an address that two hosts share, be it for Ansible or for the other hosts."""
     seen: dict[str, str] = {}
     for host in hosts:
-        address = host.address.lower().rstrip(".")
-        if host.connection == "local" or address == "localhost" or address.startswith("127."):
-            address = "this machine"
-        if address in seen:
-            text = f"ansible_host: same address as {seen[address]} ({address}); every machine stands once"
-            raise UsageError(f"{place(folder.path)}: host {host.name}: {text}")
-        seen[address] = host.name
+        for key, stated in (("ansible_host", host.address), _for_others(host, values)):
+            address = stated.lower().rstrip(".")
+            if host.connection == "local" or address == "localhost" or address.startswith("127."):
+                address = "this machine"
+            if seen.setdefault(address, host.name) != host.name:
+                text = f"same address as {seen[address]} ({shown(address)}); every machine stands once"
+                raise UsageError(f"{folder.whereabouts(host.name, key)}: host {host.name}: {key}: {text}")
 
 
 def _refuse_outside(folder: Folder, hosts: tuple[Host, ...], values: Values, network: str) -> None:
-    """Of each host, the address that the others use must lie in the cluster's network."""
+    """Refuse an address for the other hosts that is not in the cluster's network."""
     for host in hosts:
-        key = "host_names_address" if values[host.name].get("host_names_address") else "ansible_host"
-        address = str(values[host.name].get(key) or host.address)
+        key, address = _for_others(host, values)
         if host.connection != "local" and not is_inside(address, network):
             text = f"{shown(address)} is outside {network}, which cluster_cidr states; correct one of the two"
             if key == "ansible_host":
