@@ -148,7 +148,7 @@ def test_a_copy_of_the_four_hosts_under_another_name_is_another_cluster(tmp_path
 
 
 def test_every_variable_of_provision_and_bench_is_explained_in_the_example() -> None:
-    """One that a later role brings must be explained there as well; what runkit itself states is not meant."""
+    """One that a later role brings must be explained there as well; what runkit states is not meant."""
     text = "".join(path.read_text() for path in (ROOT / "inventory" / "v100x32").rglob("*.yml"))
     play = yaml.safe_load((ROOT / "playbooks" / "provision.yml").read_text())[0]
     names: set[str] = set()
