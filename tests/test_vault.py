@@ -23,7 +23,8 @@ VARIABLE = "ANSIBLE_VAULT_PASSWORD_FILE"
 
 
 def ansible_vault(*words: str, password: Path) -> str:
-    command = [Path(sys.executable).parent / "ansible-vault", *words, "--vault-password-file", password]
+    program = str(Path(sys.executable).parent / "ansible-vault")
+    command = [program, *words, "--vault-password-file", str(password)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
