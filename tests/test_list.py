@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner import catalog, plan, records
-from runner.io import inventory, workloads
+from runner.io import inventory, workloads, yamlfile
 from runner.io.files import write_json
 from runner.model import Plan, Result
 from runner.plan import Overrides
@@ -35,7 +35,7 @@ def runkit(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 
 def write_run(runs: Path, run: str) -> Path:
-    document = workloads.yamlfile.read(CASES / "catalog" / "sample.yml")
+    document = yamlfile.read(CASES / "catalog" / "sample.yml")
     sample = catalog.workload("sample", document, ("runkit",), "sample.yml")
     local = inventory.outline("local")
     cells = plan.cells([sample], local, Overrides(cards=(1, 2, 8)), {"runkit": "x"})
