@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner import catalog, plan, records
-from runner.io import inventory, workloads, yamlfile
+from runner.io import inventory, yamlfile
 from runner.io.files import write_json
 from runner.model import Plan, Result
 from runner.plan import Overrides
