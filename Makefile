@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-lab test-faults lint perf perf-hosts lock clean
+.PHONY: help setup bench test test-lab test-faults lint perf perf-hosts docs lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -35,6 +35,9 @@ perf-hosts: $(VENV)/dev ## the same on several hosts: a rehearsal cluster made f
 	@$(BIN)/python tests/perf/perf_hosts.py $(ARGS)
 
 setup: $(VENV)/dev ## the environment for all of these
+
+docs: $(VENV)/dev ## the pages of the workloads, docs/workloads/, made of their files
+	@$(BIN)/python tools/workload_pages.py
 
 lock: $(VENV)/dev ## resolve requirements*.in anew into requirements*.txt, for Python 3.11 to 3.13
 	@$(BIN)/python -m pip install --quiet uv

@@ -108,7 +108,7 @@ def _throughput(
     ]
     return Table(
         title=say("throughput_of", workload=workload, mode=mode, unit=unit),
-        columns=(say("cards"), *(heading(*setting) for setting in settings)),
+        columns=(say("cards"), *(_marked(setting, points) for setting in settings)),
         rows=tuple(rows),
         notes=(*_notes(points, say), *own),
     )
@@ -141,8 +141,16 @@ def _results(
             show(rate / one if rate is not None and one else None, ".2f"),
         ]
         rows.append(tuple(cells))
-    title = say("results_of", workload=workload, mode=mode, unit=unit, setting=heading(*setting))
+    title = say("results_of", workload=workload, mode=mode, unit=unit, setting=_marked(setting, points))
     return Table(title, tuple(say(head) for head in heads), tuple(rows), (*_notes(points, say), *own))
+
+
+def _marked(setting: Setting, points: Sequence[Point]) -> str:
+    """The heading of a setting, marked where its batch size is the user's own."""
+    unlisted = any(
+        not result.listed for point in points if point.setting == setting for result in point.repeats
+    )
+    return heading(*setting) + ("*" if unlisted else "")
 
 
 def _rate(point: Point | None) -> str:
@@ -154,6 +162,8 @@ def _rate(point: Point | None) -> str:
 def _notes(points: Iterable[Point], say: Messages) -> list[str]:
     notes = []
     for point in points:
+        if not all(result.listed for result in point.repeats):
+            notes.append(say("unlisted", batch_size=point.setting[1]))
         cell = say("cell", cards=point.cards, setting=heading(*point.setting))
         done, asked = len(point.measured), len(point.repeats)
         if done and asked > 1:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import catalog
+from runner import catalog, parsers
 from runner.errors import UsageError
 from runner.io import workloads
 from runner.launch import LAUNCHERS
@@ -19,7 +19,7 @@ from runner.model import Mode, Workload
 ROOT = Path(__file__).resolve().parents[1]
 CASES = Path(__file__).parent / "catalog"
 BAD: Mapping[str, Mapping[str, Any]] = yaml.safe_load((CASES / "bad.yml").read_text())
-FAMILIES = ("mmseg", "runkit")
+FAMILIES = tuple(parsers.families())
 
 
 def build(name: str, document: Mapping[str, Any], path: str) -> Workload:

@@ -43,6 +43,6 @@ folder=$root/cells/$cell/logs/$host
 # Killed ranks leave their shared memory behind; in a folder of the run the agent finds it and removes it.
 shm=/dev/shm/runkit-${RUNKIT_RUN:-}
 [ -d "$shm" ] || mkdir -m 700 "$shm" 2>/dev/null || : # another rank was first
-[ ! -O "$shm" ] || export OMPI_MCA_btl_vader_backing_directory="${OMPI_MCA_btl_vader_backing_directory:-$shm}"
+[ ! -w "$shm" ] || export OMPI_MCA_btl_vader_backing_directory="${OMPI_MCA_btl_vader_backing_directory:-$shm}"
 
 exec "$@" >>"$folder/rank-$padded.stdout" 2>>"$folder/rank-$padded.stderr"
