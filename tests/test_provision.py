@@ -75,6 +75,12 @@ def test_this_machine_is_verified_and_left_as_it_is(tmp_path: Path) -> None:
     assert [line for line in tasks if "Install" in line] == []
 
 
+def test_this_machine_would_not_be_changed_either(tmp_path: Path) -> None:
+    done = runner(tmp_path, "provision", "--check")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("nothing would change\n")
+
+
 def test_what_this_machine_lacks_is_told_all_of_it(tmp_path: Path) -> None:
     cluster = tmp_path / "here"
     shutil.copytree(ROOT / "inventory" / "local", cluster)
