@@ -43,11 +43,12 @@ class _Cell(NamedTuple):
 
 
 class _Figure(NamedTuple):
-    """What a cell shows, why it is blank although its log is there, and where the figure comes from."""
+    """What a cell shows, why it is blank although its log is there, where the figure comes from, in full."""
 
     text: str
     note: str | None = None
     origin: tuple[str, ...] | None = None
+    value: float | None = None
 
 
 def fill(layout: Layout, readings: Sequence[Reading], language: str = "en") -> list[Table]:
@@ -73,12 +74,7 @@ def fill(layout: Layout, readings: Sequence[Reading], language: str = "en") -> l
 
 def _grid(grid: Grid, readings: Sequence[Reading], origins: list[tuple[str, ...]], say: Messages) -> Table:
     rows, notes = [], []
-    for row in grid.rows:
-        cells = [
-            _cell(row, column, reference, say)
-            for column, reference in zip(grid.columns, row.cells, strict=True)
-        ]
-        figures = [_figure(cell, readings, say) for cell in cells]
+    for row, figures in zip(grid.rows, _figures(grid, readings, say), strict=True):
         rows.append(
             (row.heading[say.language] if row.heading else str(row.cards), *(one.text for one in figures))
         )
@@ -86,6 +82,38 @@ def _grid(grid: Grid, readings: Sequence[Reading], origins: list[tuple[str, ...]
         origins += [figure.origin for figure in figures if figure.origin]
     columns = tuple(_heading(column, say) for column in grid.columns)
     return Table(grid.title[say.language], (grid.corner[say.language], *columns), tuple(rows), tuple(notes))
+
+
+def _figures(grid: Grid, readings: Sequence[Reading], say: Messages) -> list[list[_Figure]]:
+    """Work out every cell, row by row: what the logs give, then the speed-ups, which need all rates."""
+    cells = [
+        [_cell(row, *pair, say) for pair in zip(grid.columns, row.cells, strict=True)] for row in grid.rows
+    ]
+    figures = [[_figure(cell, readings, say) for cell in line] for line in cells]
+    shows = [column.show for column in grid.columns]
+    if "speed_up" not in shows:
+        return figures
+    at = shows.index("rate")  # the only one: see layouts
+    rates = [(line[at], figures[number][at]) for number, line in enumerate(cells)]
+    return [
+        [
+            _speed_up(cell, rates[number], rates) if cell.show == "speed_up" else figure
+            for cell, figure in zip(line, figures[number], strict=True)
+        ]
+        for number, line in enumerate(cells)
+    ]
+
+
+def _speed_up(cell: _Cell, mine: tuple[_Cell, _Figure], rates: Sequence[tuple[_Cell, _Figure]]) -> _Figure:
+    """Take the rate of a row over that of one card of its setting; one card itself stays blank."""
+    setting, figure = (mine[0].precision, mine[0].batch_size), mine[1]
+    ones = [rate for of, rate in rates if of.cards == 1 and (of.precision, of.batch_size) == setting]
+    if cell.cards == 1 or not ones or not ones[0].value or figure.value is None:
+        return _Figure(BLANK)
+    value = figure.value / ones[0].value
+    logs = " / ".join(one.origin[2] for one in (figure, ones[0]) if one.origin)
+    origin = (str(cell.cards), cell.column, logs, BLANK, BLANK, repr(value), BLANK, BLANK)
+    return _Figure(_shown(value, cell.reference.format), origin=origin)
 
 
 def _cell(row: Row, column: Column, reference: Reference, say: Messages) -> _Cell:
@@ -116,9 +144,10 @@ def _figure(cell: _Cell, readings: Sequence[Reading], say: Messages) -> _Figure:
         return _Figure(BLANK, run)
     rule = cell.reference.rule or run.rule
     value = _value(run, cell.show, rule)
-    if value is None:
-        return _Figure(BLANK, say("no_figure", cell=place, log=named[0].name, rule=rule))
-    return _Figure(_shown(value, cell.reference.format), None, _origin(cell, named[0], run, value))
+    if value is None:  # a log of speed alone says no time or accuracy, and need not
+        lacks = say("no_figure", cell=place, log=named[0].name, rule=rule) if cell.show == "rate" else None
+        return _Figure(BLANK, lacks)
+    return _Figure(_shown(value, cell.reference.format), None, _origin(cell, named[0], run, value), value)
 
 
 def _chosen(cell: _Cell, place: str, named: Sequence[Reading], say: Messages) -> LogRun | str:

@@ -17,7 +17,7 @@ from runner.rates import parse_rule
 from runner.records import decode
 
 BLANK = "-"
-FIGURES = ("rate", "time_to_train_s", "time_to_target_s", "accuracy")
+FIGURES = ("rate", "time_to_train_s", "time_to_target_s", "accuracy", "speed_up")
 
 Text = Mapping[str, str]  # language to words
 
@@ -51,10 +51,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One published figure, ``-`` where it is blank: its log, the rule that gives it, how it is shown.
+    """One published figure (``-`` or ``--``: blank), its log, the rule that gives it, how it is shown.
 
-    ``format`` is ``.2f`` or ``.6g`` as Python writes numbers, or ``.2t``: cut off after two decimals, where
-    the publication did so. Without a rule the log family's own holds.
+    A blank figure may name a log too: the one that fills the cell where somebody measures it. ``format`` is
+    ``.2f``, ``,.0f`` or ``.6g`` as Python writes numbers, or ``.2t``: cut off after two decimals, where the
+    publication did so. Without a rule the log family's own holds.
     """
 
     published: str = BLANK
@@ -128,17 +129,24 @@ def _check(grid: Grid, key: str) -> None:
             raise UsageError(f"{here}.show: {shown(column.show)} is no figure; {hint(column.show, FIGURES)}")
         if column.heading is None and (column.precision is None or column.batch_size is None):
             raise UsageError(f"{here}: needs a heading, or both precision and batch_size")
+    shows = [column.show for column in grid.columns]
+    if "speed_up" in shows and shows.count("rate") != 1:
+        raise UsageError(
+            f"{key}.columns: speed_up needs one column of rates; {shows.count('rate')} are there"
+        )
     for number, row in enumerate(grid.rows):
         here = f"{key}.rows[{number}].cells"
         if len(row.cells) != len(grid.columns):
             raise UsageError(f"{here}: {len(row.cells)} of them for {len(grid.columns)} columns")
         for place, cell in enumerate(row.cells):
-            _check_cell(cell, f"{here}[{place}]")
+            _check_cell(cell, shows[place], f"{here}[{place}]")
 
 
-def _check_cell(cell: Reference, key: str) -> None:
-    if not re.fullmatch(r"\.\d{1,2}[fgt]", cell.format):
-        raise UsageError(f"{key}.format: {shown(cell.format)}; write .2f, .6g or .2t")
+def _check_cell(cell: Reference, show: str, key: str) -> None:
+    if show == "speed_up" and (cell.log or cell.aliases or cell.rule):
+        raise UsageError(f"{key}: a speed_up is taken from the rates; leave log, aliases and rule out")
+    if not re.fullmatch(r",?\.\d{1,2}[fg]|\.\d{1,2}t", cell.format, re.ASCII):
+        raise UsageError(f"{key}.format: {shown(cell.format)}; write .2f, ,.0f, .6g or .2t")
     try:
         parse_rule(cell.rule or "mode")
     except UsageError as error:
