@@ -4,11 +4,12 @@ A family is one module of this package with ``FAMILY = Family(...)``: a table of
 A row's pattern is the whole grammar of its line (it must match from end to end, spaces around it aside); its
 named groups, and the keys that ``pairs`` finds, are what the line says. ``fields`` renames them to ours:
 
-    of a record      step epoch rate step_s loss done time (seconds), stamp (date and time)
+    of a record      step epoch rate step_s loss done time (seconds), stamp (date and time), steps (of all)
     of a run         cards hosts batch_size global_batch precision amp (True or False) unit model
                      framework framework_version gpu driver nccl transport
     of its outcome   accuracy (a fraction, or a percentage with its sign), time_to_train_s, time_to_target_s
-    the rest         summary.KEY: a final figure of the log's own; facts.KEY: what only this family says
+    the rest         summary.KEY: a final figure of the log's own; facts.KEY: what only this family says;
+                     section: the part of the log that begins here, for rows that count only within one
 
 Patterns are kept as text: they are compiled on first use, so that finding the families costs nothing, and
 ``Family.progress`` hands them to hosts whose Python is 3.8. They are matched against hostile text: bound
@@ -24,7 +25,7 @@ from typing import NamedTuple
 
 from runner.errors import UsageError
 from runner.model import Line, LogRun, Record
-from runner.parsers._values import number, to_record
+from runner.parsers._values import number, to_record, with_loss
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -37,9 +38,11 @@ class Row(NamedTuple):
     """One kind of line.
 
     ``start`` begins a run, ``record`` is a measurement, ``summary`` holds final figures, ``note`` anything
-    else worth knowing. Records and summaries prove the family. ``end`` marks lines that only a finished
-    training writes. ``pairs`` finds key and value (groups 1 and 2) anywhere in the line; keys that ``fields``
-    does not name are passed over.
+    else worth knowing. Records and summaries prove the family. Where a measurement takes several lines, the
+    one with its figure is the record, a ``head`` says more about it above and a ``tail`` its loss below.
+    ``end`` marks lines that only a finished training writes. ``pairs`` finds key and value (groups 1 and 2)
+    anywhere in the line; keys that ``fields`` does not name are passed over. ``means`` is what the line says
+    without a figure, such as ``{"precision": "amp"}``. A row with ``within`` counts only in that section.
     """
 
     kind: str
@@ -47,6 +50,8 @@ class Row(NamedTuple):
     fields: Mapping[str, str] = _NONE
     pairs: str | None = None
     end: bool = False
+    means: Mapping[str, str] = _NONE
+    within: str | None = None
 
 
 def unchanged(run: LogRun) -> LogRun:
@@ -97,6 +102,7 @@ class Hit(NamedTuple):
     record: Record | None = None
     bad: bool = False
     nan_loss: bool = False
+    last_step: bool = False
 
     @property
     def kind(self) -> str:
@@ -106,7 +112,7 @@ class Hit(NamedTuple):
     @property
     def is_end(self) -> bool:
         """Whether only a finished training writes this line."""
-        return self.row is not None and self.row.end
+        return self.last_step or (self.row is not None and self.row.end)
 
 
 class Found:
@@ -119,6 +125,19 @@ class Found:
         self.family = family
         self.hits: list[Hit] = []
         self.touched: Line | None = None
+
+    def add(self, hit: Hit) -> None:
+        """Keep a hit; a tail goes into its record. Raises UsageError on more than HITS_LIMIT hits."""
+        if hit.kind not in ("head", "tail"):
+            if len(self.hits) >= HITS_LIMIT:
+                raise UsageError(f"more than {HITS_LIMIT} lines with figures in one log; split it")
+            self.hits.append(hit)
+            return
+        self.touched = self.touched or hit.line
+        last = self.hits[-1] if self.hits else hit
+        if hit.kind == "tail" and last.record is not None and last.line.rank == hit.line.rank:
+            record, nan_loss = with_loss(last.record, hit.values["loss"])
+            self.hits[-1] = last._replace(record=record, nan_loss=nan_loss)
 
     @property
     def proved(self) -> bool:
@@ -140,19 +159,19 @@ def scan(lines: Iterable[Line], families: Sequence[Family]) -> list[Found]:
                 continue
             hit = matcher.hit(line)
             if hit is not None:
-                if len(found.hits) >= HITS_LIMIT:
-                    raise UsageError(f"more than {HITS_LIMIT} lines with figures in one log; split it")
-                found.hits.append(hit)
+                found.add(hit)
             elif found.touched is None:
                 found.touched = line
     return [found for _, found in matchers]
 
 
 class Matcher:
-    """The compiled rows of a family."""
+    """The compiled rows of a family, and where in the log it is: the section, the head of the next record."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
+        self.section: str | None = None
+        self.head: tuple[int | None, Mapping[str, str]] = (None, _NONE)
         self.near = re.compile(family.near, re.ASCII)
         self.rows = [
             (row, re.compile(row.pattern, re.ASCII), row.pairs and re.compile(row.pairs, re.ASCII))
@@ -170,16 +189,16 @@ class Matcher:
         """Find the first row that fits, and what the line says in our words."""
         text = text.strip()
         for row, pattern, pairs in self.rows:
-            match = pattern.fullmatch(text)
+            match = pattern.fullmatch(text) if row.within in (None, self.section) else None
             if match is None:
                 continue
             ours = row.fields
-            values = {
-                ours.get(key, key): value for key, value in match.groupdict().items() if value is not None
-            }
+            said = {key: value for key, value in match.groupdict().items() if value is not None}
+            values = {**row.means, **{ours.get(key, key): value for key, value in said.items()}}
             for key, value in pairs.findall(text) if pairs else ():
                 if key in ours:
                     values.setdefault(ours[key], value.strip('"'))
+            self.section = values.pop("section", self.section)
             return row, values
         return None
 
@@ -189,8 +208,14 @@ class Matcher:
         if fitting is None:
             return Hit(line, None, bad=True) if self.near.search(line.text) else None
         row, values = fitting
+        rank, above = self.head
+        above = above if rank == line.rank else _NONE
+        if row.kind == "head":
+            self.head = line.rank, {**above, **values}
         if row.kind == "record":
-            record, bad, nan_loss = to_record(values, line, self.family.scope)
-            return Hit(line, row, record=record, bad=bad, nan_loss=nan_loss)
+            self.head = None, _NONE
+            record, bad, nan_loss = to_record({**above, **values}, line, self.family.scope)
+            last_step = "steps" in values and values.get("step") == values["steps"]
+            return Hit(line, row, record=record, bad=bad, nan_loss=nan_loss, last_step=last_step)
         figures = [value for key, value in values.items() if key.startswith("summary.")]
         return Hit(line, row, values, bad=any(number(value) is None for value in figures))

@@ -12,7 +12,7 @@ from runner.model import LogRun, Problem
 from runner.names import shown
 from runner.parsers._engine import Family, Found
 from runner.parsers._segments import COUNTS, Segment, chosen_rank, segments
-from runner.parsers._values import count, fraction, name_says, number, precision, same_precision
+from runner.parsers._values import count, duration, fraction, name_says, precision, same_precision
 from runner.rates import FEW, Scale, all_cards, figure, overview, parse_rule, select
 
 CLOCK_STEP_S = 1.0  # a record this much earlier than the one above it: the clock was set back
@@ -83,8 +83,8 @@ def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
         rate=figure(parse_rule(rule), values, summary),
         rule=rule,
         rates=overview(values, summary),
-        time_to_train_s=number(segment.outcomes.get("time_to_train_s")),
-        time_to_target_s=number(segment.outcomes.get("time_to_target_s")),
+        time_to_train_s=duration(segment.outcomes.get("time_to_train_s")),
+        time_to_target_s=duration(segment.outcomes.get("time_to_target_s")),
         accuracy=fraction(segment.outcomes.get("accuracy")),
         complete=segment.complete,
         problems=(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
 
@@ -16,6 +17,7 @@ _IN_NAMES = {  # patterns stay text, so that importing this costs nothing
     "batch_size": r"bs(\d{1,7})",
     "precision": r"(fp32|fp16|tf32|bf16|amp)",
 }
+_DURATION = r"(?:(\d{1,5})h )?(?:(\d{1,2})m )?(\d{1,12}(?:\.\d{0,20})?) ?s(?:ec)?"
 _PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16", "mixed": "amp"}
 
 
@@ -26,6 +28,15 @@ def number(text: str | None) -> float | None:
     except ValueError:
         return None
     return value if value == 0 or _LEAST <= abs(value) <= _MOST else None
+
+
+def duration(text: str | None) -> float | None:
+    """Read a time as seconds: ``12.5``, ``12.5sec``, ``12.5 s`` or ``1h 02m 03s``; None for anything else."""
+    found = re.fullmatch(_DURATION, text or "", re.ASCII)
+    if found is None:
+        return number(text)
+    hours, minutes, rest = (float(part or 0) for part in found.groups())
+    return number(repr(3600 * hours + 60 * minutes + rest))
 
 
 def count(text: str | None) -> int | None:
@@ -69,7 +80,7 @@ def name_says(name: str) -> dict[str, str]:
 def seconds(stamp: str | None) -> float | None:
     """Read a date and time as seconds since the epoch. Logs say no zone: only differences mean anything."""
     try:
-        return datetime.fromisoformat(stamp or "").replace(tzinfo=UTC).timestamp()
+        return datetime.fromisoformat((stamp or "").replace("/", "-")).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None
 
@@ -92,9 +103,21 @@ def to_record(values: Mapping[str, str], line: Line, scope: str) -> tuple[Record
         loss=_loss(values.get("loss")),
         time=time if time is not None else seconds(values.get("stamp")),
         rank=line.rank,
-        done=number(values.get("done")),
+        done=_done(values),
     )
     return record, False, nan_loss
+
+
+def with_loss(record: Record, loss: str) -> tuple[Record, bool]:
+    """Add the loss that stands below a record; whether it is no finite number."""
+    return replace(record, loss=_loss(loss)), _is_not_finite(loss)
+
+
+def _done(values: Mapping[str, str]) -> float | None:
+    step, steps = count(values.get("step")), count(values.get("steps"))
+    if step and steps and step <= steps:
+        return step / steps
+    return number(values.get("done"))
 
 
 def _whole(text: str | None) -> int | None:

@@ -20,13 +20,9 @@ Example::
 
 from __future__ import annotations
 
+from runner.parsers._dll import AFTER, BEFORE, DLL, PAIR, PAIRS
 from runner.parsers._engine import FIGURE, Family, Row
 
-_DLL = r"DLL (?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) - "
-_UNIT = r"(?: (?:[A-Za-z][\w/]{0,30}|%)(?=\s|$)(?! :))?"  # a word that is not the next key
-_PAIR = rf"[A-Za-z_][\w.-]{{0,99}} : \S{{1,99}}{_UNIT}"
-_BEFORE, _AFTER = rf"(?:{_PAIR}\s{{1,9}}){{0,50}}?", rf"{_UNIT}(?:\s{{1,9}}{_PAIR}){{0,50}}"
-_PAIRS = r"(?<![\w.-])([A-Za-z_][\w.-]{0,99}) : (\S+)"
 _STEP = r"\((?:(?P<epoch>\d{1,9}), ?)?(?P<step>\d{1,15}),?\)"
 
 FAMILY = Family(
@@ -42,25 +38,25 @@ FAMILY = Family(
     rows=(
         Row(
             "record",
-            rf"{_DLL}{_STEP} {_BEFORE}total_ips : (?P<rate>{FIGURE}){_AFTER}",
+            rf"{DLL}{_STEP} {BEFORE}total_ips : (?P<rate>{FIGURE}){AFTER}",
             {"total_loss": "loss", "loss": "loss", "cross_entropy": "loss"},
-            _PAIRS,
+            PAIRS,
         ),
         Row(
             "summary",
-            rf"{_DLL}\(\) {_BEFORE}train_throughput : (?P<train_throughput>{FIGURE}){_AFTER}",
+            rf"{DLL}\(\) {BEFORE}train_throughput : (?P<train_throughput>{FIGURE}){AFTER}",
             {"train_throughput": "summary.train_throughput"},
             end=True,
         ),
         Row(
             "start",
-            rf"{_DLL}PARAMETER {_PAIR}(?:\s.*)?",
+            rf"{DLL}PARAMETER {PAIR}(?:\s.*)?",
             {"batch_size": "batch_size", "amp": "amp", "use_tf_amp": "amp", "precision": "precision"},
-            _PAIRS,
+            PAIRS,
         ),
         Row(
             "note",
-            rf"{_DLL}\([\d, ]{{0,40}}\) {_BEFORE}top1(?:_accuracy)? : (?P<accuracy>{FIGURE}(?: %)?){_AFTER}",
+            rf"{DLL}\([\d, ]{{0,40}}\) {BEFORE}top1(?:_accuracy)? : (?P<accuracy>{FIGURE}(?: %)?){AFTER}",
         ),
         Row("note", r"Num GPUs (?P<cards>\d{1,6})"),
         Row("note", r"Per-GPU Batch Size (?P<batch_size>\d{1,7})"),
