@@ -1,0 +1,104 @@
+"""NVIDIA DeepLearningExamples, PyTorch, ConvNets (ResNet50 v1.5): DLLogger lines on standard output.
+
+Written by ``main.py`` on the first rank, for any number of cards; every rate is for all cards. Schema::
+
+    DLL DATE TIME - PARAMETER key : value ...   batch_size world_size amp optimizer_batch_size
+    DLL DATE TIME - Epoch: E Iteration: I  train.loss : X [unit] ... train.total_ips : RATE [unit] ...
+    DLL DATE TIME - Epoch: E  ... val.top1 : X % ...                    an evaluation, in percent
+    DLL DATE TIME - Summary: ... train.total_ips : RATE [unit] ...      means over the epochs
+    DLL DATE TIME - Summary: ... train.compute_ips : RATE [unit] ...    older releases: a line of its own
+
+Units are ``img/s``, ``images/s`` or none, and ``None`` stands where a figure or a unit is missing. The losses
+of a Summary are the first epoch's: they are not read. ``train.compute_ips`` leaves the loading of data out.
+``Iteration: I Validation Iteration: J`` is an evaluation on its way: neither a record nor an accuracy.
+``time_to_train_s`` is from the first record to the Summary, as the published figures for these logs are.
+
+Example::
+
+    DLL 2021-03-04 05:06:07.1234 - Epoch: 0 Iteration: 10  train.loss : 7.123  train.total_ips : 1234.56 img/s
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.model import LogRun
+from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
+from runner.parsers._dll import AFTER, BEFORE, DLL, PAIR, PAIRS
+from runner.parsers._engine import FIGURE, Family, Row
+from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
+from runner.parsers._values import seconds
+
+_SUMMARY = {"train.total_ips": "summary.total_ips", "train.compute_ips": "summary.compute_ips"}
+_PARAMETERS = {
+    "batch_size": "batch_size",
+    "optimizer_batch_size": "global_batch",  # of a step of the optimizer; -1 where it is cards x batch
+    "world_size": "cards",
+    "amp": "amp",
+    "arch": "facts.arch",
+}
+_START = rf"{DLL}PARAMETER (?=.*? batch_size : )"  # the model's own parameters follow on another line
+
+
+def _finish(run: LogRun) -> LogRun:
+    facts = dict(run.facts)
+    ended = seconds(facts.pop("ended", None))
+    began = run.records[0].time if run.records else None
+    took = run.time_to_train_s  # where an AI-Rank line says it
+    if took is None and ended is not None and began is not None:
+        took = round(ended - began, 6)
+    model = facts.get("arch", "resnet50")  # the program trains others as well
+    made = replace(run, model=run.model if model == "resnet50" else model, facts=facts, time_to_train_s=took)
+    return held_against_records(made)
+
+
+FAMILY = Family(
+    name="dll_pytorch_resnet50",
+    framework="PyTorch",
+    model="ResNet50",
+    unit="images/sec",
+    scope="global",
+    rule="summary",
+    summary="total_ips",
+    words=("train.", "val.top1", "PARAMETER ", " Iteration: ", *AIRANK_WORDS, *NCCL_WORDS),
+    near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}|Summary:)"
+    r"(?:\s.{0,4000}?\btrain\.total_ips\b|\s{0,9}\S{0,20}\s*$)",
+    rows=(
+        Row(
+            "record",
+            rf"{DLL}Epoch: (?P<epoch>\d{{1,9}}) Iteration: (?P<step>\d{{1,15}})\s{{1,9}}"
+            rf"{BEFORE}train\.total_ips : (?P<rate>{FIGURE}){AFTER}",
+            {"train.loss": "loss"},
+            PAIRS,
+        ),
+        Row(
+            "summary",
+            rf"{DLL}Summary:\s{{1,9}}{BEFORE}train\.total_ips : {FIGURE}"
+            rf"(?:{AFTER}\s{{1,9}}val\.top1 : (?P<accuracy>{FIGURE}(?: %)?))?{AFTER}",
+            {"stamp": "facts.ended", **_SUMMARY},
+            PAIRS,
+            end=True,
+        ),
+        Row(
+            "summary",
+            rf"{DLL}Summary:\s{{1,9}}{BEFORE}train\.compute_ips : {FIGURE}{AFTER}",
+            _SUMMARY,
+            PAIRS,
+            end=True,
+        ),
+        Row(
+            "note", rf"{DLL}Epoch: \d{{1,9}}\s{{1,9}}{BEFORE}val\.top1 : (?P<accuracy>{FIGURE}(?: %)?){AFTER}"
+        ),
+        Row(
+            "start",
+            rf"{_START}(?=.*? fp16 : True\b){PAIR}\s.*",
+            _PARAMETERS,
+            PAIRS,
+            means={"precision": "fp16"},
+        ),
+        Row("start", rf"{_START}{PAIR}\s.*", _PARAMETERS, PAIRS),
+        *AIRANK_ROWS,
+        *NCCL_ROWS,
+    ),
+    finish=_finish,
+)
