@@ -1,4 +1,4 @@
-"""Second implementations of what ``data`` writes: TFRecord and Example are read, PNGs are read and written."""
+"""Second implementations of what ``data`` writes: TFRecord and Example are read, PNG is read and written."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from data_set.archives import Piece
 from data_set.files import DataError, write_whole
 from data_set.work import Task
 
+FLAT = False
 SYNTHETIC = {"train": 128, "val": 32, "test": 4}
 ONE, OFFICIAL = "cityscapes.tar", ("leftImg8bit_trainvaltest.zip", "gtFine_trainvaltest.zip")
 PARTS = ("train", "val", "test")
@@ -108,7 +109,7 @@ def pretend(_sample: Path, counts: Mapping[str, int]) -> Iterator[Task]:
     ids = png.gray(png.Gray(WIDTH, HEIGHT, labels))
     files = {"labelIds": ids, "labelTrainIds": converted(ids, "synthetic")}
     for part in PARTS:
-        for index in range(counts[part]):
+        for index in range(counts.get(part, 0)):
             stem = f"synthetic_{index:06d}_000019"
             name = f"leftImg8bit/{part}/synthetic/{stem}_leftImg8bit.png"
             yield Task(name, partial(write_whole, data=image))

@@ -132,13 +132,13 @@ def pretend(sample: Path, counts: Mapping[str, int]) -> Parts:
     """The same image over and over, as evenly in all classes as it goes."""
     piece = Piece(sample, sample.name, 0, sample.stat().st_size)
     wnids = [f"n{number:08d}" for number in range(1, counts["classes"] + 1)]
+    name_of = {"train": "{0}_{1}.JPEG", "val": "ILSVRC2012_val_{1:08d}.JPEG"}
     return {
-        "train": [
-            Image(wnid, f"{wnid}_{index}.JPEG", piece)
-            for index, wnid in ((i, wnids[i % len(wnids)]) for i in range(counts["train"]))
-        ],
-        "val": [
-            Image(wnids[i % len(wnids)], f"ILSVRC2012_val_{i + 1:08d}.JPEG", piece)
-            for i in range(counts["val"])
-        ],
+        part: [
+            Image(wnid, name.format(wnid, i + 1), piece)
+            for i in range(counts[part])
+            for wnid in [wnids[i % len(wnids)]]
+        ]
+        for part, name in name_of.items()
+        if counts.get(part)
     }

@@ -12,7 +12,8 @@ from data_set.files import DataError
 from data_set.imagenet import SYNTHETIC, Image, Parts, needed
 from data_set.work import Task
 
-__all__ = ["SYNTHETIC", "count", "needed", "pretend", "tasks"]
+__all__ = ["FLAT", "SYNTHETIC", "count", "needed", "pretend", "tasks"]
+FLAT = False
 
 
 def tasks(sources: Mapping[str, Path], counts: Mapping[str, int], _folder: Path) -> Iterator[Task]:

@@ -12,7 +12,7 @@ from data_set import archives, jpeg, looking, work
 from data_set.files import DataError, explained, read_json, remove, write_json
 from data_set.looking import KINDS, STATE, Job, Row
 
-_PATIENCE_S = 5.0  # how long a preparation that was just killed may take to go
+_PATIENCE_S = 2.0  # how long a preparation that was just killed may take to go
 
 
 def everything(asked: Job, make: bool) -> Dict[str, Any]:
@@ -71,7 +71,7 @@ def _made(asked: Job, stated: Mapping[str, Any], row: Row) -> Row:
     synthetic = asked.synthetic and kind.SYNTHETIC is not None
     names = [] if synthetic else looking.archive_names(asked, stated, "")
     digests = {name: _verified(asked, stated, name) for name in names}
-    counts = dict(kind.SYNTHETIC if synthetic else stated["counts"])
+    counts = looking.synthetic_counts(stated) if synthetic else dict(stated["counts"])
     note = {
         **{"schema": "runkit/data", "version": 1, "kind": stated["kind"]},
         **{"counts": counts, "synthetic": synthetic, "archives": digests},
@@ -88,6 +88,10 @@ def _made(asked: Job, stated: Mapping[str, Any], row: Row) -> Row:
         tasks = kind.tasks({name: looking.located(asked, name) for name in names}, counts, folder)
     work.do(_distinct(tasks), folder)
     found = _finished(folder, kind, counts)
+    if kind.FLAT:
+        note.update(found=found, sizes=looking.sizes(folder))
+        write_json(folder / STATE, note)
+    os.sync()
     place = asked.root / stated["folder"]
     remove(place)
     os.replace(folder, place)
@@ -115,7 +119,7 @@ def _verified(asked: Job, stated: Mapping[str, Any], name: str) -> str:
 
 
 def _finished(folder: Path, kind: Any, counts: Mapping[str, int]) -> Dict[str, int]:
-    """Count what was made, and bring it to the disk. What is wrong in spite of all is not kept."""
+    """Count what was made. What is wrong in spite of all is not kept."""
     for path in folder.iterdir():
         if path.name.startswith(".") and path.name != STATE:
             remove(path)
@@ -124,5 +128,4 @@ def _finished(folder: Path, kind: Any, counts: Mapping[str, int]) -> Dict[str, i
     except DataError:
         remove(folder)
         raise
-    os.sync()
     return found

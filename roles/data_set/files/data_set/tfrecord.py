@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Iterable, List, Mapping, Sequence, Tuple
 
@@ -84,6 +85,12 @@ def count(path: Path) -> int:
     if end != size:
         raise DataError(f"{path}: ends within a record; remove the file's folder and prepare it again")
     return found
+
+
+def count_all(paths: Iterable[Path]) -> int:
+    """How many records these files have together."""
+    with ThreadPoolExecutor(max_workers=16) as pool:  # each waits for the disk
+        return sum(pool.map(count, paths))
 
 
 # --- tf.train.Example ----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from data_set.archives import Piece
 from data_set.files import DataError
 from data_set.work import Task
 
+FLAT = False
 SYNTHETIC: Optional[Dict[str, int]] = None  # nobody can make up what a network has learnt
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
