@@ -135,35 +135,39 @@ def _heading(column: Column, say: Messages) -> str:
 
 def _figure(cell: _Cell, readings: Sequence[Reading], say: Messages) -> _Figure:
     names = (cell.reference.log, *cell.reference.aliases)
-    named = [reading for reading in readings if reading.base in names]
-    if not named:
+    by_name = ([reading for reading in readings if reading.base == name] for name in names)
+    named = next((found for found in by_name if found), None)
+    if named is None:
         return _Figure(BLANK)
     place = say("cell", cards=cell.cards, setting=cell.column)
-    run = _chosen(cell, place, named, say)
-    if isinstance(run, str):
-        return _Figure(BLANK, run)
+    chosen = _chosen(cell, place, named, say)
+    if isinstance(chosen, str):
+        return _Figure(BLANK, chosen)
+    reading, run = chosen
     rule = cell.reference.rule or run.rule
     value = _value(run, cell.show, rule)
     if value is None:  # a log of speed alone says no time or accuracy, and need not
-        lacks = say("no_figure", cell=place, log=named[0].name, rule=rule) if cell.show == "rate" else None
+        lacks = say("no_figure", cell=place, log=reading.name, rule=rule) if cell.show == "rate" else None
         return _Figure(BLANK, lacks)
-    return _Figure(_shown(value, cell.reference.format), None, _origin(cell, named[0], run, value), value)
+    return _Figure(_shown(value, cell.reference.format), None, _origin(cell, reading, run, value), value)
 
 
-def _chosen(cell: _Cell, place: str, named: Sequence[Reading], say: Messages) -> LogRun | str:
-    """Choose the run that a cell shows, or say why its log gives none."""
-    log, runs = named[0].name, named[0].runs
-    if len({reading.sha256 or reading.name for reading in named}) > 1:
-        return say("several_logs", cell=place, log=log)
+def _chosen(cell: _Cell, place: str, named: Sequence[Reading], say: Messages) -> tuple[Reading, LogRun] | str:
+    """Choose the run that a cell shows among logs of one name, or say why they give none."""
+    log = named[0].name
+    runs = [(reading, run) for reading in named for run in reading.runs]
     if not runs:
         return say("not_understood", cell=place, log=log)
-    fitting = [run for run in runs if not _contradictions(run, cell)]
-    if len(fitting) > 1:
-        return say("several_runs", cell=place, log=log, n=len(fitting))
+    fitting = [(reading, run) for reading, run in runs if not _contradictions(run, cell)]
+    if len({reading.sha256 or reading.name for reading, _ in fitting}) > 1:
+        return say("several_logs", cell=place, log=log)
+    own = [run for reading, run in fitting if reading is fitting[0][0]]  # the same log may be there twice
+    if len(own) > 1:
+        return say("several_runs", cell=place, log=log, n=len(own))
     if fitting:
         return fitting[0]
-    key, says = next(iter(_contradictions(runs[0], cell).items()))
-    return say("contradicts", cell=place, log=log, what=say(key), says=says)
+    key, says = next(iter(_contradictions(runs[0][1], cell).items()))
+    return say("contradicts", cell=place, log=runs[0][0].name, what=say(key), says=says)
 
 
 def _contradictions(run: LogRun, cell: _Cell) -> dict[str, object]:

@@ -53,9 +53,10 @@ class Column:
 class Reference:
     """One published figure (``-`` or ``--``: blank), its log, the rule that gives it, how it is shown.
 
-    A blank figure may name a log too: the one that fills the cell where somebody measures it. ``format`` is
-    ``.2f``, ``,.0f`` or ``.6g`` as Python writes numbers, or ``.2t``: cut off after two decimals, where the
-    publication did so. Without a rule the log family's own holds.
+    A blank figure may name a log too: the one that fills the cell where somebody measures it. Of ``log`` and
+    ``aliases`` the first that is there counts. ``format`` is ``.2f``, ``,.0f`` or ``.6g`` as Python writes
+    numbers, or ``.2t``: cut off after two decimals, where the publication did so. Without a rule the log
+    family's own holds.
     """
 
     published: str = BLANK

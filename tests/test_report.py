@@ -232,6 +232,16 @@ def test_cell_is_found_by_any_of_its_names() -> None:
     assert cell(made(aliases=["another.txt"]), other)[0] != "-"
 
 
+def test_first_of_the_names_that_is_there_counts() -> None:
+    other = EIGHT._replace(name="another.txt", sha256="2", runs=(replace(EIGHT.runs[0], records=()),))
+    assert cell(made(aliases=["another.txt"]), other, EIGHT) == cell(made(), EIGHT)
+
+
+def test_of_two_logs_of_one_name_the_one_of_the_cell_is_shown() -> None:
+    full = EIGHT._replace(sha256="2", runs=(replace(EIGHT.runs[0], precision="fp32", records=()),))
+    assert cell(made(), full, EIGHT) == cell(made(), EIGHT)
+
+
 def test_log_that_contradicts_its_cell_leaves_it_blank() -> None:
     figure, notes = cell(made(), reading("gpu4_amp_bs32_epochs.log", "published.txt"))
     assert (figure, len(notes)) == ("-", 1)
