@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0 when all sets are ready on all hosts, 1 when one is not; raises UsageError."""
+    from runner import provision
     from runner.io import ansible, datasets, inventory
     from runner.io.signals import Signals
 
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps([asdict(each) for each in verdicts], indent=1) if args.json else _table(verdicts))
     failed = [each for each in verdicts if each.state not in ("ready", "made")]
     for each in failed:
-        print(f"runkit: {each.host}: {each.folder}: {printable(each.detail)}", file=sys.stderr)
+        print(f"runkit: {each.host}: {each.folder}: {provision.explain(each.detail)}", file=sys.stderr)
     return 1 if failed else 0
 
 

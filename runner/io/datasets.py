@@ -18,6 +18,7 @@ from typing import Any
 from runner import records
 from runner.errors import HostError, UsageError
 from runner.io import ansible, inventory, ssh
+from runner.io.events import Failure
 from runner.io.files import ROOT, read_json
 from runner.io.follow import last_line
 from runner.model import Cluster, Dataset, Host
@@ -125,7 +126,7 @@ def _ask(order: Order, action: str) -> tuple[list[Verdict], dict[str, Mapping[st
         outcome = ansible.playbook(
             "data", Path(order.cluster.path), variables, log=order.log, cancelled=order.cancelled
         )
-        said = {failure.host: failure.message for failure in outcome.failures}
+        said = {failure.host: _said(failure, order.cluster) for failure in outcome.failures}
         verdicts: list[Verdict] = []
         held: dict[str, Mapping[str, int]] = {}
         for host in order.cluster.hosts:
@@ -138,6 +139,13 @@ def _ask(order: Order, action: str) -> tuple[list[Verdict], dict[str, Mapping[st
                 why = said.get(host.name, f"Ansible ended without it: {outcome.status}")
                 verdicts += [Verdict(host.name, each.folder, "failed", {}, why) for each in order.sets]
     return verdicts, held
+
+
+def _said(failure: Failure, cluster: Cluster) -> str:
+    """Why a host has no result: the program's own line, or what Ansible could not do."""
+    if failure.status != 1 and not failure.unreachable:
+        return f"{cluster.data_root}: {failure.task}: {failure.message}"
+    return failure.text or failure.message
 
 
 def _verdicts(host: Host, document: Mapping[str, Any]) -> list[Verdict]:

@@ -17,7 +17,7 @@ KINDS: Mapping[str, Any] = {
     "weights": weights,
 }
 STATE = ".runkit-data.json"
-SYNTHETIC_BYTES = 64 << 20  # more than any synthetic set takes
+SYNTHETIC_BYTES = 256 << 20  # more than any synthetic set takes
 
 Row = Dict[str, Any]
 
@@ -85,7 +85,7 @@ def look(asked: Job, stated: Mapping[str, Any]) -> Row:
         raise DataError(f"{place}: holds {note.get('kind')}, not {stated['kind']}; move it away")
     if asked.synthetic and kind.SYNTHETIC is not None:
         return new_row(stated, "missing", space=SYNTHETIC_BYTES)
-    names = archive_names(asked, stated, wrong)
+    names = archive_names(asked, stated, f"{wrong}, and cannot be made up" if asked.synthetic else wrong)
     absent = [name for name in names if located(asked, name) is None]
     return new_row(stated, "missing", wants=absent, space=_space(asked, stated, names))
 
