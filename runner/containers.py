@@ -16,6 +16,11 @@ NODE = "node.sh"  # starts the container of a host
 PEER = "peer.sh"  # starts the container of another host, around the daemon of the launch host's mpirun
 FOLDER = "/runkit"  # the run's folder, as it is called in the container
 SCRATCH = "/tmp/runkit"  # noqa: S108 - in the container, which is new for each cell
+# What ssh must know to reach a host as it does here; every version of it has these words.
+SSH_WAY = (
+    *("hostname", "port", "user", "hostkeyalias", "proxyjump"),
+    *("identityfile", "identitiesonly", "userknownhostsfile"),
+)
 RDMA = ("infiniband", "roce")
 _VARIABLE = re.compile("\x01([A-Za-z_]+)\x01")
 
@@ -43,17 +48,36 @@ def word(text: str) -> str:
 def node(start: Start, cluster: Cluster, groups: Iterable[Sequence[str]]) -> str:
     """The script that runs a command, in groups of words that stand together, in the container of a host."""
     what = "# Runs in the run's folder, on each host of the cell."
-    return _script(start, cluster, what, [" ".join(map(word, group)) for group in groups])
+    return _script(start, [what], _options(start, cluster), _lines(groups))
+
+
+def first(start: Start, cluster: Cluster, groups: Iterable[Sequence[str]]) -> str:
+    """Like ``node``, of a cell on several hosts, where the command starts the other hosts' containers.
+
+    In the container it reaches them by the address, port, user, key and known host keys that ssh takes here:
+    its own ssh has none of them, and may be of another version.
+    """
+    way = [
+        "# Runs in the run's folder, on the launch host.",
+        "while read -r address _; do",
+        '    echo "Host $address"',
+        f'    ssh -nT -G "$address" | sed -n -E "s|~/|$HOME/|g; /^({"|".join(SSH_WAY)}) /p"',
+        f"done <{word(f'cells/{start.cell}/hostfile')} >ssh_config",
+    ]
+    options = ['--volume "$HOME/.ssh:$HOME/.ssh:ro"', '--env RUNKIT_HOST_FOLDER="$PWD"']
+    return _script(start, way, [*_options(start, cluster), *options], _lines(groups))
 
 
 def peer(start: Start, cluster: Cluster) -> str:
     """The script that runs the command line in its first argument in the container of another host."""
     what = "# Runs in the run's folder on each host but the launch host, which calls it through rsh.sh."
-    return _script(start, cluster, what, ['sh -c "$1"'])
+    return _script(start, [what], _options(start, cluster), ['sh -c "$1"'])
 
 
-def _script(start: Start, cluster: Cluster, what: str, command: Sequence[str]) -> str:
-    lines = ["exec docker run", *_options(start, cluster), word(start.image), *command]
+def _script(start: Start, steps: Sequence[str], options: Sequence[str], command: Sequence[str]) -> str:
+    """The first of ``steps`` is the comment at the head, the others come before the container."""
+    what, *before = steps
+    lines = ["exec docker run", *options, word(start.image), *command]
     head = [
         "#!/bin/sh",
         f"# Cell {start.cell}.",
@@ -63,7 +87,7 @@ def _script(start: Start, cluster: Cluster, what: str, command: Sequence[str]) -
         "host=$(cat host 2>/dev/null || uname -n)",
         f'mkdir -p "cells/{start.cell}/logs/$host"',
     ]
-    return "\n".join([*head, " \\\n    ".join(lines), ""])
+    return "\n".join([*head, *before, " \\\n    ".join(lines), ""])
 
 
 def _options(start: Start, cluster: Cluster) -> list[str]:
@@ -75,12 +99,10 @@ def _options(start: Start, cluster: Cluster) -> list[str]:
         *_grouped(start.container.options),
         *(["--device /dev/infiniband", "--cap-add IPC_LOCK"] if many and cluster.fabric in RDMA else []),
         f'--volume "$PWD:{FOLDER}"',
-        *(['--volume "$HOME/.ssh:/root/.ssh:ro"'] if many else []),
         *(f"--volume {word(mount)}" for mount in start.container.mounts),
         f'--env RUNKIT_RUN="$RUNKIT_RUN" --env RUNKIT_CELL={word(start.cell)} --env RUNKIT_FOLDER={FOLDER}',
     ]
     if many:
-        words += ['--env RUNKIT_HOST_FOLDER="$PWD" --env RUNKIT_USER="$(id -un)"']
         words += ['--env OMPI_COMM_WORLD_RANK="${OMPI_COMM_WORLD_RANK:-0}"'] if _told(start) else []
     words += [f"--env {name}={word(value)}" for name, value in environment(start, cluster).items()]
     return [*words, f"--workdir {word(start.container.workdir)}"]
@@ -88,6 +110,10 @@ def _options(start: Start, cluster: Cluster) -> list[str]:
 
 def _told(start: Start) -> bool:
     return any("OMPI_COMM_WORLD_RANK" in text for text in start.command)
+
+
+def _lines(groups: Iterable[Sequence[str]]) -> list[str]:
+    return [" ".join(map(word, group)) for group in groups]
 
 
 def _grouped(options: Sequence[str]) -> list[str]:

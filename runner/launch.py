@@ -120,9 +120,11 @@ def container_mpi(start: Start, cluster: Cluster) -> Launch:
         *(tcp if many and cluster.cidr else []),
         *([("--mca", "plm_rsh_agent", f"sh {containers.FOLDER}/rsh.sh")] if many else []),
         *([("--mca", "plm_rsh_no_tree_spawn", "1")] if many else []),
+        *([("--leave-session-attached",)] if many else []),  # a daemon that detaches would end its container
     ]
     rank = ("sh", f"{containers.FOLDER}/shim.sh", start.cell, *start.command)
-    scripts = {containers.NODE: containers.node(start, cluster, [("mpirun",), *options, rank])}
+    script = containers.first if many else containers.node
+    scripts = {containers.NODE: script(start, cluster, [("mpirun",), *options, rank])}
     if many:
         scripts[containers.PEER] = containers.peer(start, cluster)
     argv = ("sh", f"cells/{start.cell}/{containers.NODE}")

@@ -116,7 +116,7 @@ def test_rsh_hands_a_container_the_command_as_one_word(tmp_path: Path) -> None:
     env = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "RUNKIT_HOST_FOLDER": str(tmp_path / "run folder"),
-        "RUNKIT_USER": "me",
+        "RUNKIT_FOLDER": "/runkit",
         "RUNKIT_RUN": "r1",
         "RUNKIT_CELL": "c",
     }
@@ -124,6 +124,29 @@ def test_rsh_hands_a_container_the_command_as_one_word(tmp_path: Path) -> None:
     argv = ["sh", ROOT / "roles" / "bench_agent" / "files" / "rsh.sh", *words]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
     assert done.stdout == f"r1|{' '.join(words[1:])}|"
+
+
+def test_a_container_reaches_the_other_hosts_as_its_host_does(tmp_path: Path) -> None:
+    """The trust between the hosts is in files and settings of the host's ssh, which a container has not."""
+    (cell,) = cells("maskrcnn_ngc_tensorflow2", v100x32(), cards=(16,))
+    said = "user me\nport 2222\nciphers new\nidentityfile ~/.ssh/k\nuserknownhostsfile ~/.ssh/a ~/.ssh/b\n"
+    for name, text in (("ssh", "cat said"), ("docker", 'printf "%s\\n" "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "said").write_text(said)
+    folder = tmp_path / "cells" / cell.id
+    folder.mkdir(parents=True)
+    (folder / "hostfile").write_text("10.7.0.1 slots=8\n10.7.0.2 slots=8\n")
+    (folder / "node.sh").write_text(cell.scripts["node.sh"])
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": "/home/me"}
+    argv = ["sh", f"cells/{cell.id}/node.sh"]
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    way = said.replace("ciphers new\n", "").replace("~", "/home/me")
+    assert (tmp_path / "ssh_config").read_text() == f"Host 10.7.0.1\n{way}Host 10.7.0.2\n{way}"
+    words = done.stdout.splitlines()
+    assert "/home/me/.ssh:/home/me/.ssh:ro" in words
+    # Else the daemon detaches, the command that a container on another host waits for ends, and so does it.
+    assert "--leave-session-attached" in words
 
 
 # --- limits --------------------------------------------------------------------------------

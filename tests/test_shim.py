@@ -59,6 +59,13 @@ def test_names(tmp_path: Path, rank: str, name: str) -> None:
     assert (tmp_path / "cells" / "c" / "logs" / "lab1" / f"{name}.txt").exists()
 
 
+def test_host_that_nobody_named(tmp_path: Path) -> None:
+    """As on the other hosts of a cell that is started by hand."""
+    subprocess.run(["sh", str(SHIM), "c", "true"], cwd=tmp_path, check=True)
+    (record,) = RunDir(tmp_path).ranks("c")
+    assert record["host"] == os.uname().nodename
+
+
 def test_command_that_is_not_there(tmp_path: Path) -> None:
     done = run(tmp_path, "sh", "/nowhere/python", "train.py")
     assert done.returncode == 127

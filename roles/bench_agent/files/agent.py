@@ -60,7 +60,7 @@ BUSY = 75  # exit status of `start` when another run holds the host (EX_TEMPFAIL
 INHERITED = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "USER")
 NOT_PACKED = {
     *("agent.py", "agent.log", "beat", "host", "progress.json", "reserve", "rsh.sh"),
-    *("shim.sh", "stage.pyz", "unpack.py", "work.json", "workload", "__main__.py"),
+    *("shim.sh", "ssh_config", "stage.pyz", "unpack.py", "work.json", "workload", "__main__.py"),
 }
 
 

@@ -15,7 +15,8 @@ cell=$1
 shift
 root=${RUNKIT_FOLDER:-.} # in a container the run's folder is not where the rank starts
 # shellcheck disable=SC2094 # read here, never written
-read -r host <"$root/host"
+[ ! -f "$root/host" ] || read -r host <"$root/host"
+host=${host:-$(uname -n)} # where a cell was started by hand, nobody named the other hosts
 
 # By what launchers tell a process its place, most specific first.
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${RANK:-${SLURM_PROCID:-0}}}}}
