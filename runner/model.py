@@ -339,7 +339,7 @@ class LogRun:
     sha256: str | None
     kind: str
     family: str
-    framework: str
+    framework: str | None
     framework_version: str | None
     model: str | None
     cards: int | None

@@ -9,6 +9,7 @@ named groups, and the keys that ``pairs`` finds, are what the line says. ``field
                      framework framework_version gpu driver nccl transport
     of its outcome   accuracy (a fraction, or a percentage with its sign), time_to_train_s, time_to_target_s
     the rest         summary.KEY: a final figure of the log's own; facts.KEY: what only this family says;
+                     of both, the last word holds, on whatever line it stands;
                      section: the part of the log that begins here, for rows that count only within one
 
 Patterns are kept as text: they are compiled on first use, so that finding the families costs nothing, and
@@ -28,6 +29,8 @@ from runner.model import Line, LogRun, Record
 from runner.parsers._values import number, to_record, with_loss
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+
+_OF_RECORD = frozenset(["step", "epoch", "rate", "step_s", "loss", "done", "time", "stamp", "steps"])
 
 HITS_LIMIT = 2_000_000  # lines of one log that matter
 NUMBER = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,3})?"
@@ -65,11 +68,12 @@ class Family(NamedTuple):
     ``scope`` is what a record's rate speaks of and ``rule`` the family's own way to one figure (see
     ``runner.rates``); ``summary`` is the figure that rule ``summary`` means. Every line of the grammar holds
     one of ``words``, and a line that holds ``near`` looks like a record to a reader: where the grammar does
-    not fit it, it is counted. ``finish`` is for what a table cannot say.
+    not fit it, it is counted. A family with ``last_resort`` counts only where no other family of its kind is
+    proved. ``finish`` is for what a table cannot say.
     """
 
     name: str
-    framework: str
+    framework: str | None
     model: str | None
     unit: str
     scope: str
@@ -81,13 +85,14 @@ class Family(NamedTuple):
     summary_scope: str = "global"
     kind: str = "training"
     finish: Callable[[LogRun], LogRun] = unchanged
+    last_resort: bool = False
 
     @property
     def progress(self) -> str:
         """A regular expression, as text, that ``search`` finds in the bytes of exactly the record lines."""
         rows = [re.sub(r"\(\?P<\w+>", "(?:", row.pattern) for row in self.rows if row.kind == "record"]
         colour = r"\x1b\[[0-9;]*m"
-        return rf"(?:^|\r|{colour})\s*(?:{'|'.join(rows)})\s*(?:{colour}\s*)*$"
+        return rf"(?:^|\r|{colour})\s*(?:{'|'.join(rows) or '(?!)'})\s*(?:{colour}\s*)*$"
 
 
 class Hit(NamedTuple):
@@ -162,7 +167,9 @@ def scan(lines: Iterable[Line], families: Sequence[Family]) -> list[Found]:
                 found.add(hit)
             elif found.touched is None:
                 found.touched = line
-    return [found for _, found in matchers]
+    every = [found for _, found in matchers]
+    proved = {found.family.kind for found in every if found.proved and not found.family.last_resort}
+    return [found for found in every if not (found.family.last_resort and found.family.kind in proved)]
 
 
 class Matcher:
@@ -216,6 +223,7 @@ class Matcher:
             self.head = None, _NONE
             record, bad, nan_loss = to_record({**above, **values}, line, self.family.scope)
             last_step = "steps" in values and values.get("step") == values["steps"]
-            return Hit(line, row, record=record, bad=bad, nan_loss=nan_loss, last_step=last_step)
+            of_run = {key: value for key, value in {**above, **values}.items() if key not in _OF_RECORD}
+            return Hit(line, row, of_run, record=record, bad=bad, nan_loss=nan_loss, last_step=last_step)
         figures = [value for key, value in values.items() if key.startswith("summary.")]
         return Hit(line, row, values, bad=any(number(value) is None for value in figures))

@@ -59,7 +59,8 @@ def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
     said = {key: count(segment.parameters.get(key)) for key in COUNTS}
     named = name_says(log)
     settings = _settings(segment, said, named, known)
-    scale = Scale(settings.cards, settings.hosts, count(segment.facts.get("threads")), settings.global_batch)
+    threads = count(segment.facts.get("threads") or named.get("threads"))
+    scale = Scale(settings.cards, settings.hosts, threads, settings.global_batch)
     values = all_cards(segment.records, family.scope, scale)
     summary = _summary(segment, family, scale)
     rule = known.rule or family.rule
@@ -93,7 +94,7 @@ def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
             *_truncated(segment),
             *(_scale_unknown(family, segment, values) or _few_records(rule, values, summary)),
         ),
-        facts=dict(segment.facts),
+        facts={**segment.facts, "threads": threads} if threads else dict(segment.facts),
     )
 
 
@@ -101,7 +102,7 @@ def _settings(
     segment: Segment, said: Mapping[str, int | None], named: Mapping[str, str], known: Known
 ) -> _Settings:
     cards, cards_from = _first(known.cards, said["cards"], count(named.get("cards")))
-    hosts, hosts_from = _first(known.hosts, said["hosts"], None)
+    hosts, hosts_from = _first(known.hosts, said["hosts"], count(named.get("hosts")))
     batch, batch_from = _first(known.batch_size, said["batch_size"], count(named.get("batch_size")))
     kind, kind_from = _first(known.precision, _precision(segment.parameters), named.get("precision"))
     sources = {"cards": cards_from, "hosts": hosts_from, "batch_size": batch_from, "precision": kind_from}
@@ -159,7 +160,7 @@ def _name_disagrees(
     parameters: Mapping[str, str], said: Mapping[str, int | None], named: Mapping[str, str]
 ) -> list[Problem]:
     pairs: dict[str, tuple[object, object]] = {
-        key: (said[key], count(named.get(key))) for key in ("cards", "batch_size")
+        key: (said[key], count(named.get(key))) for key in ("cards", "hosts", "batch_size")
     }
     body, name = _precision(parameters), named.get("precision")
     if not same_precision(body, name):
@@ -180,7 +181,7 @@ def _truncated(segment: Segment) -> list[Problem]:
 
 
 def _scale_unknown(family: Family, segment: Segment, values: Sequence[float]) -> list[Problem]:
-    if values or not segment.records:
+    if values or not any(one.rate is not None or one.step_s for one in segment.records):
         return []
     missing = "batch size and cards" if family.scope == "seconds_per_step" else "number of cards or hosts"
     return [

@@ -26,11 +26,12 @@ class Segment:
         self.banner: Mapping[str, str] | None = None
         self.last_line = 0
         self.complete = False
+        self.summed_up = False
 
     @property
     def has_results(self) -> bool:
         """Whether anything was measured."""
-        return bool(self.records or self.summary or self.bad)
+        return bool(self.records or self.summed_up or self.bad)
 
     def is_left_by(self, hit: Hit) -> bool:
         """Whether ``hit`` begins another run: another banner, or a step back to where this run began.
@@ -47,6 +48,7 @@ class Segment:
     def take(self, hit: Hit) -> None:
         """Add a line of this run."""
         self.last_line = hit.line.number
+        self.summed_up = self.summed_up or hit.kind == "summary"
         if hit.nan_loss:
             self.nan_losses.append(hit)
         if hit.record is not None:

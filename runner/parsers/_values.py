@@ -14,6 +14,8 @@ _LEAST, _MOST = 1e-9, 1e15  # no rate, step time or figure of a training lies ou
 
 _IN_NAMES = {  # patterns stay text, so that importing this costs nothing
     "cards": r"(?:n\d{1,4}c|gpux?|gpus|c|n)(\d{1,5})",
+    "hosts": r"(\d{1,5})nodes?",
+    "threads": r"(\d{1,4})threads?",
     "batch_size": r"bs(\d{1,7})",
     "precision": r"(fp32|fp16|tf32|bf16|amp)",
 }
@@ -67,7 +69,7 @@ def same_precision(one: str | None, other: str | None) -> bool:
 
 
 def name_says(name: str) -> dict[str, str]:
-    """Read cards, batch_size and precision, as text, from a file name such as ``tf_gpu8_amp_bs256.txt``."""
+    """Read what a file name such as ``tf_gpu8_amp_bs256.txt`` says, as text: the keys of _IN_NAMES."""
     words = re.split(r"[^a-z0-9]", name.rpartition("/")[2].lower())
     said = {}
     for key, pattern in _IN_NAMES.items():
@@ -91,7 +93,8 @@ def to_record(values: Mapping[str, str], line: Line, scope: str) -> tuple[Record
     stated = values.get("step_s" if timed else "rate")
     measure = number(stated)
     nan_loss = _is_not_finite(values.get("loss"))
-    if measure is None or measure < 0 or (timed and measure == 0):
+    unmeasured = stated is None and "loss" in values  # there are logs whose only rate is the final one
+    if not unmeasured and (measure is None or measure < 0 or (timed and measure == 0)):
         return None, stated not in (None, "None"), nan_loss
     time = number(values.get("time"))
     record = Record(
