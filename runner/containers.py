@@ -98,7 +98,7 @@ def _options(start: Start, cluster: Cluster) -> list[str]:
         *("--gpus all", "--network host", "--uts host"),
         *_grouped(start.container.options),
         *(["--device /dev/infiniband", "--cap-add IPC_LOCK"] if many and cluster.fabric in RDMA else []),
-        f'--volume "$PWD:{FOLDER}"',
+        f'--volume "$PWD:{FOLDER}" --volume {SCRATCH}',  # the second is empty, and goes with the container
         *(f"--volume {word(mount)}" for mount in start.container.mounts),
         f'--env RUNKIT_RUN="$RUNKIT_RUN" --env RUNKIT_CELL={word(start.cell)} --env RUNKIT_FOLDER={FOLDER}',
     ]

@@ -11,7 +11,7 @@
 # two cores start 0.4 s later, as this they start 0.1 s later.
 set -eu
 
-cell=$1
+cell=$1 host=
 shift
 root=${RUNKIT_FOLDER:-.} # in a container the run's folder is not where the rank starts
 # shellcheck disable=SC2094 # read here, never written
