@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import fcntl
+import gzip
 import hashlib
 import io
 import json
@@ -14,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import data_reference as reference
 import pytest
@@ -212,8 +214,6 @@ def cityscapes() -> tuple[Dataset, dict[str, bytes]]:
 
 
 def weights() -> tuple[Dataset, dict[str, bytes]]:
-    import gzip
-
     files = {
         "model.index": b"index",
         "model.pth": zipped({"inside": b"a PyTorch file is a zip, and stays one"}),
@@ -344,8 +344,6 @@ def official(files: Mapping[str, bytes]) -> dict[str, bytes]:
 @pytest.mark.parametrize("form", ["plain", "gzip", "official"])
 def test_cityscapes_labels(host: Host, form: str) -> None:
     """All filters of PNG; every id that is not trained, and there are some beyond the last, is 255."""
-    import gzip
-
     wanted, files = cityscapes()
     if form == "gzip":
         packed = gzip.compress(files["cityscapes.tar"])
@@ -616,8 +614,6 @@ def test_two_at_a_time(host: Host) -> None:
     host.put(files)
     host.root.mkdir()
     with (host.root / ".runkit-data.lock").open("w") as lock:
-        import fcntl
-
         fcntl.flock(lock, fcntl.LOCK_EX)
         command = host.command(wanted, source=True, synthetic=False)
         done = subprocess.run(command, capture_output=True, text=True)
@@ -649,8 +645,6 @@ def test_space_is_looked_at_first(small: Host) -> None:
 
 def test_a_disk_that_fills_up(small: Host) -> None:
     """What was done is kept, and the rest done once there is room."""
-    import gzip
-
     packed = gzip.compress(tar({f"layer{i}": bytes(1 << 20) for i in range(3)}))
     wanted = dataset("weights", {"files": 4}, {"a.bin": b"a", "layers.tgz": packed})
     small.put({"a.bin": b"a", "layers.tgz": packed})
@@ -719,6 +713,38 @@ def test_the_command_prepares_checks_and_says_so(cluster: Kit) -> None:
     ]
     log = next(cluster.folder.glob("runs/data-*.log")).read_text()
     assert "changed=0" in log
+
+
+def test_ctrl_c_ends_it_all_and_the_next_run_goes_on(cluster: Kit) -> None:
+    state(cluster, MAKERS["imagenet_tfrecord"]()[0])
+    root, making = cluster.folder / "root", cluster.folder / "root" / ".set.making"
+    words = ("data", str(cluster.workload), "--synthetic")
+    with subprocess.Popen(
+        cluster.command(*words), cwd=cluster.folder, env=cluster.environment(TMPDIR=str(cluster.folder)),
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        wait_for(lambda: len(list(making.glob("train-*"))) > 20, "the first files")
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[1]
+    assert process.returncode == 128 + signal.SIGINT
+    assert said.startswith("runkit: data ended by SIGINT")
+    assert len(said.splitlines()) == 1
+    with (root / ".runkit-data.lock").open("w") as lock:
+        wait_for(lambda: is_free(lock), "the end of the work", 5)
+    assert not list(cluster.folder.glob("runkit-data-*"))
+    kept = {path.name: path.stat().st_ino for path in making.glob("train-*")}
+    assert 20 < len(kept) < 1024
+    assert cluster.runner(*words).returncode == 0
+    assert {name: (root / "set" / name).stat().st_ino for name in kept} == kept
+
+
+def is_free(lock: IO[str]) -> bool:
+    """Whether nobody holds a lock, neither a program nor what it started."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def test_usage(cluster: Kit) -> None:

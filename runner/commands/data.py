@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
         verdicts = datasets.prepare(order, lambda text: print(printable(text), file=sys.stderr))
     if signals.count:
         again = "run data again: what is done is not done twice"
+        again = again if order.local else f"the hosts finish what they are at; {again}"
         raise Interrupted(signals.last, f"data ended by {signals.name}; {again}")
     print(json.dumps([asdict(each) for each in verdicts], indent=1) if args.json else _table(verdicts))
     failed = [each for each in verdicts if each.state not in ("ready", "made")]

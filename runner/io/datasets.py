@@ -102,6 +102,7 @@ def write_program(target: Path, root: Path | str, order: Order) -> None:
         "named": str(order.source) if order.source else "",
         "sent": {} if order.local else order.sizes,
         "synthetic": order.synthetic,
+        "order": str(target.parent.resolve()) if order.local else "",
         "sets": [records.encode(each) for each in order.sets],
     }
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as program:

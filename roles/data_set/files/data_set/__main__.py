@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import List
 
 from data_set import looking, prepare
-from data_set.files import DataError, explained, write_json
+from data_set.files import DataError, explained, remove, write_json
 
 
 def main(words: List[str]) -> int:
@@ -29,6 +29,9 @@ def main(words: List[str]) -> int:
         found = prepare.everything(asked, make=words[0] == "make")
     except (DataError, OSError) as error:
         print(explained(error) if isinstance(error, OSError) else error, file=sys.stderr)
+        return 1
+    if not asked.wanted:  # nor is there anybody who would remove the program
+        remove(Path(sys.argv[0]).parent)
         return 1
     write_json(Path(words[1]), {"schema": "runkit/data-result", "version": 1, **found})
     if any(each["state"] == "made" for each in found["sets"]):

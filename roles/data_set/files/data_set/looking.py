@@ -31,6 +31,12 @@ class Job(NamedTuple):
     sent: Mapping[str, int]
     synthetic: bool
     sets: List[Mapping[str, Any]]
+    order: Optional[Path]  # where this is the controller: there while the command that wants it goes on
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody still waits for it, as far as one can see from here."""
+        return self.order is None or self.order.exists()
 
     @property
     def arrived(self) -> Path:
@@ -48,6 +54,7 @@ def job(document: Mapping[str, Any]) -> Job:
         document["sent"],
         document["synthetic"],
         document["sets"],
+        Path(document["order"]) if document["order"] else None,
     )
 
 

@@ -86,7 +86,7 @@ def _made(asked: Job, stated: Mapping[str, Any], row: Row) -> Row:
         tasks = kind.pretend(sample, counts)
     else:
         tasks = kind.tasks({name: looking.located(asked, name) for name in names}, counts, folder)
-    work.do(_distinct(tasks), folder)
+    work.do(_distinct(tasks), folder, lambda: asked.wanted)
     found = _finished(folder, kind, counts)
     if kind.FLAT:
         note.update(found=found, sizes=looking.sizes(folder))

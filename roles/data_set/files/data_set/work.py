@@ -23,13 +23,13 @@ class Task(NamedTuple):
     write: Callable[[Path], None]
 
 
-def do(tasks: Sequence[Task], folder: Path) -> None:
-    """Make what is not there yet. Raises DataError with the first thing that went wrong."""
+def do(tasks: Sequence[Task], folder: Path, wanted: Callable[[], bool]) -> None:
+    """Make what is not there yet, while it is ``wanted``. Raises DataError with what went wrong first."""
     todo = [task for task in tasks if not (folder / task.name).exists()]
     processes = min(len(os.sched_getaffinity(0)), len(todo), _MOST)
     gc.freeze()  # what the children share stays shared
     read, write = os.pipe()
-    children = [_start(todo[index::processes], folder, read, write) for index in range(processes)]
+    children = [_start(todo[index::processes], folder, wanted, read, write) for index in range(processes)]
     os.close(write)
     with os.fdopen(read, "rb") as stream:
         said = stream.readline(1 << 16).decode("utf-8", "replace").strip()  # the end, when all are done
@@ -42,7 +42,7 @@ def do(tasks: Sequence[Task], folder: Path) -> None:
         raise DataError(f"{folder}: a process was killed, for want of memory maybe; run data again")
 
 
-def _start(tasks: Sequence[Task], folder: Path, read: int, write: int) -> int:
+def _start(tasks: Sequence[Task], folder: Path, wanted: Callable[[], bool], read: int, write: int) -> int:
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -52,7 +52,7 @@ def _start(tasks: Sequence[Task], folder: Path, read: int, write: int) -> int:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.close(read)
         if os.getppid() == parent:
-            _work(tasks, folder)
+            _work(tasks, folder, wanted)
             status = 0
     except DataError as error:
         os.write(write, f"{error}\n".encode())
@@ -64,8 +64,10 @@ def _start(tasks: Sequence[Task], folder: Path, read: int, write: int) -> int:
         os._exit(status)
 
 
-def _work(tasks: Sequence[Task], folder: Path) -> None:
+def _work(tasks: Sequence[Task], folder: Path, wanted: Callable[[], bool]) -> None:
     for task in tasks:
+        if not wanted():
+            raise DataError("the command that wanted it was ended; run data again, it goes on")
         target = folder / task.name
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(f".{target.name}.new")
