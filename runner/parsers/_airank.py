@@ -19,17 +19,17 @@ from runner.model import LogRun, Problem
 from runner.parsers._engine import FIGURE, NUMBER, Row
 from runner.parsers._values import number
 
-_HEAD = rf"(?:.{{0,80}}[\s\]-])?AI-Rank-log (?P<airank>{NUMBER}) "
+AIRANK_HEAD = rf"(?:.{{0,80}}[\s\]-])?AI-Rank-log (?P<airank>{NUMBER}) "
 _FIELDS = {"airank": "facts.airank", "ips": "facts.avg_ips"}
 _DAY_S = 86400.0  # records say no time zone, which may shift them by up to 14 hours
 
 AIRANK_WORDS = ("AI-Rank-log ",)
 AIRANK_ROWS = (
-    Row("note", rf"{_HEAD}eval_accuracy: ?(?P<accuracy>{FIGURE} ?%?)(?:, ?.{{0,200}})?", _FIELDS),
-    Row("note", rf"{_HEAD}target_quality_time: ?(?P<time_to_target_s>{NUMBER} ?s(?:ec)?)", _FIELDS),
-    Row("note", rf"{_HEAD}total_use_time: ?(?P<time_to_train_s>{NUMBER} ?s(?:ec)?)", _FIELDS),
-    Row("note", rf"{_HEAD}avg_ips: ?(?P<ips>{NUMBER}) ?[a-z]{{0,20}}/s(?:ec)?", _FIELDS),
-    Row("note", rf"{_HEAD}test_finish", _FIELDS, end=True),
+    Row("note", rf"{AIRANK_HEAD}eval_accuracy: ?(?P<accuracy>{FIGURE} ?%?)(?:, ?.{{0,200}})?", _FIELDS),
+    Row("note", rf"{AIRANK_HEAD}target_quality_time: ?(?P<time_to_target_s>{NUMBER} ?s(?:ec)?)", _FIELDS),
+    Row("note", rf"{AIRANK_HEAD}total_use_time: ?(?P<time_to_train_s>{NUMBER} ?s(?:ec)?)", _FIELDS),
+    Row("note", rf"{AIRANK_HEAD}avg_ips: ?(?P<ips>{NUMBER}) ?[a-z]{{0,20}}/s(?:ec)?", _FIELDS),
+    Row("note", rf"{AIRANK_HEAD}test_finish", _FIELDS, end=True),
 )
 
 
