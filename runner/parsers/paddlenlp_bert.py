@@ -1,0 +1,81 @@
+"""PaddlePaddle PaddleNLP, BERT pre-training: the lines of ``run_pretrain.py`` on the first card.
+
+``ips`` is the rate of one card over the steps since the record before. Gradients of several passes may be
+added up (``gradient_merge_steps``), which makes one record in some slow. Schema::
+
+    Namespace(... batch_size=N, ... logging_steps=N, ... max_steps=N, ... use_amp=False, ...)
+    total step: STEP, epoch: E, batch: B, loss: X, avg_reader_cost: S sec, avg_batch_cost: S sec,
+                      avg_samples: X, ips: RATE sequences/sec             a record, one line
+    python -u .../run_pretrain.py ... --batch_size N --use_amp False ...  by the benchmark, last
+
+Releases write ``tobal step:``, ``total step:`` and ``global step``, some with a logger's head, coloured.
+``batch_size`` is of one card and one pass. No line ends a training: one that has come to the last
+record before ``max_steps`` is complete.
+
+Example::
+
+    total step: 20, epoch: 0, batch: 19, loss: 10.987654, avg_reader_cost: 0.00012 sec, \
+avg_batch_cost: 0.12345 sec, avg_samples: 64.00000, ips: 518.42850 sequences/sec
+"""
+
+from __future__ import annotations
+
+from runner.model import LogRun
+from runner.parsers._bert import with_accumulation
+from runner.parsers._engine import FIGURE, Family, Row
+from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
+from runner.parsers._paddle import AFTER, BEFORE, HEAD, finished
+
+_PARAMETERS = {"batch_size": "batch_size", "use_amp": "amp"}
+_NAMES = {
+    **_PARAMETERS,
+    "max_steps": "facts.max_steps",
+    "logging_steps": "facts.every",
+    "gradient_merge_steps": "facts.passes",
+}
+_OPTIONS = r"(?<![\w])(?:--)?(\w{1,40})[= ]([\w.]{1,40})"
+_SETTINGS = r"Namespace\((?=.*?\bmax_predictions_per_seq=).*\)"
+_COMMAND = r"(?:\S{1,99}/)?python[\d.]{0,5} (?=.*?\brun_pretrain\.py\b)"
+
+
+def _finish(run: LogRun) -> LogRun:
+    return finished(with_accumulation(run), first_step=1)
+
+
+FAMILY = Family(
+    name="paddlenlp_bert",
+    framework="PaddlePaddle",
+    model="BERT",
+    unit="sequences/sec",
+    scope="per_card",
+    rule="trim:skip=10",
+    words=(" step", "Namespace(", "run_pretrain.py", *NCCL_WORDS),
+    near=r"\b(?:to[tb]al|global) step:? \d{1,15}, epoch: ",
+    rows=(
+        Row(
+            "record",
+            rf"{HEAD}(?:to[tb]al|global) step:? (?P<step>\d{{1,15}}), epoch: (?P<epoch>\d{{1,9}}), "
+            rf"{BEFORE}ips: (?P<rate>{FIGURE}) sequences/s(?:ec)?{AFTER}",
+            {"loss": "loss", "avg_batch_cost": "step_s"},
+            r"(?<![\w.])(loss|avg_batch_cost): ([^\s,]{1,40})",
+        ),
+        Row(
+            "start",
+            rf"(?=.*?\buse_pure_fp16=True\b){_SETTINGS}",
+            _NAMES,
+            _OPTIONS,
+            means={"precision": "fp16"},
+        ),
+        Row("start", _SETTINGS, _NAMES, _OPTIONS),
+        Row(
+            "note",
+            rf"{_COMMAND}(?=.*? --use_pure_fp16[= ][Tt]rue\b).*",
+            _PARAMETERS,
+            _OPTIONS,
+            means={"precision": "fp16"},
+        ),
+        Row("note", rf"{_COMMAND}.*", _PARAMETERS, _OPTIONS),
+        *NCCL_ROWS,
+    ),
+    finish=_finish,
+)
