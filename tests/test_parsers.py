@@ -143,8 +143,16 @@ def test_progress_is_true_of_exactly_the_record_lines(path: Path) -> None:
     assert all(
         progress.search(b"\x1b[32m" + text.encode() + b" \x1b[0m\r\n")
         for number, text in of_rank_0
-        if number in found
+        if progress.search(text.encode())
     )
+
+
+def test_progress_sees_records_whose_logger_colours_half_a_line() -> None:
+    head = "\x1b[32m[2031-05-06 07:08:09,123] [    INFO]\x1b[0m - "
+    record = "step_idx: 100, epoch: 0, batch: 100, avg loss: 8.1, tokens: 9, ips: 39644.5 words/sec\x1b[0m\n"
+    progress = re.compile(families()["paddlenlp_transformer"].progress.encode())
+    assert progress.search((head + record).encode())
+    assert not progress.search((head + record.replace(", tokens: 9, ips: 39644.5 words/sec", "")).encode())
 
 
 def test_a_pattern_compiles_on_the_python_of_the_hosts() -> None:
@@ -430,6 +438,26 @@ HOSTILE = {
     "channels": "a:1:1 [0] NCCL INFO Channel 00 : " + "[send] via " * 6000,
     "ranks": "AI-Rank-log " * 5400,
     "parts": "DLL 2031-05-06 07:08:09.1 - PARAMETER a : b " + " batch_size : fp16 : " * 3000,
+    "BERT of TensorFlow": "DLL 2031-05-06 07:08:09.1 - Iteration: 1  "
+    + "a : b c " * 8000
+    + "throughput_train",
+    "messages": "DLL 2031-05-06 07:08:09.1 - Iteration: 1  throughput_train : 5" + " INFO:tensorflow" * 4000,
+    "BERT of PyTorch": "DLL 2031-05-06 07:08:09.1 - Training Epoch: 0 Training Iteration: 1 "
+    + " a : b" * 9000,
+    "its settings": "DLL 2031-05-06 07:08:09.1 - PARAMETER Config : Namespace(" + "fp16=True amp=" * 4000,
+    "its end": "DLL 2031-05-06 07:08:09.1 -  training_sequences_per_second : None" + " a : b" * 9000,
+    "MXNet": "DLL 2031-05-06 07:08:09.1 - Epoch: 0 Iteration: 1  " + "train.ips : None " * 3800,
+    "a table": "8  |" + "  1  |" * 9000,
+    "PaddleClas": "[2031/05/06 07:08:09] ppcls INFO: epoch:0   train step:1   " + "loss: 1, " * 7000,
+    "spaces of PaddleClas": "[2031/05/06 07:08:09] ppcls INFO: epoch:0 "
+    + " " * 60000
+    + "ips: 5.0 samples/sec.",
+    "its evaluation": "[2031/05/06 07:08:09] ppcls INFO: END epoch:0   valid " + "top1: x " * 7000,
+    "BERT of PaddleNLP": "total step: 1, epoch: 0, " + "loss: 1 sec, " * 5000,
+    "its arguments": "Namespace(" + "max_predictions_per_seq=1, " * 2000,
+    "its command": "python " + "run_pretrain.py --use_pure_fp16 tru" * 1800,
+    "Transformer": "step_idx: 1, epoch: 0, " + "avg loss: 1 step, " * 3500 + "ips",
+    "its options": "{'alpha': " + "'use_pure_fp16': Tru, " * 2900,
     "large step": f"DLL 2031-05-06 07:08:09.1 - (0, {'9' * 400}) total_ips : 5.0",
 }
 
@@ -462,8 +490,13 @@ def claims() -> list[dict[str, str]]:
 NOT_FROM_THE_LOG = {
     ("deeplabv3p_mmseg/deeplabv3p_c32_fp16.log", "61.0"),
     ("deeplabv3p_paddle/Deeplabv3_FP32_BS4-N32.log", "176"),
+    ("other/tf_bert_gpu1_fp32_bs96.log", "155.077"),  # the log lacks the last record, of about 155.67
 }
-CUT_OFF = {"deeplabv3p_mmseg/GPUx1.log"}  # 750 of 80,000 steps
+CUT_OFF = {
+    "deeplabv3p_mmseg/GPUx1.log",  # 750 of 80,000 steps
+    "other/paddleclas_resnet50_gpu1_fp32_bs256.log",  # stopped within its first epoch
+    "other/tf_bert_gpu1_fp32_bs96.log",
+}
 
 
 def shows(published: str, figure: float) -> bool:
