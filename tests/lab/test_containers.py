@@ -13,6 +13,7 @@ import io
 import json
 import shutil
 import signal
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -173,17 +174,42 @@ def test_measured_by_every_launcher_on_one_host_and_two(kit: LabKit) -> None:
     nothing_left(kit)
 
 
-def test_interrupted_between_two_hosts(kit: LabKit) -> None:
+def training(kit: LabKit) -> subprocess.Popen[str]:
+    """``bench`` on both hosts past its first steps, in one container on each."""
     contain(kit, "--steps", "9999")
     bench = kit.start("--cards", "8")
     wait_for(lambda: kit.training() or bench.poll() is not None, "the training", 60)
     assert kit.training(), bench.communicate()
     there = [set(said.split()) & {"mpirun", "orted"} for said in everywhere(kit.lab, TOP)]
     assert there == [{"mpirun"}, {"orted"}]
-    bench.send_signal(signal.SIGINT)
+    return bench
+
+
+@pytest.mark.parametrize("word", ["interrupt", "stop"])
+def test_ended_between_two_hosts(kit: LabKit, word: str) -> None:
+    bench = training(kit)
+    if word == "stop":
+        stopped = kit.runner("stop", kit.runs()[0])
+        assert stopped.returncode == 0, stopped.stderr
+    else:
+        bench.send_signal(signal.SIGINT)
     _, said = bench.communicate(timeout=60)
-    assert bench.returncode == 128 + signal.SIGINT, said
+    assert bench.returncode == {"interrupt": 128 + signal.SIGINT, "stop": 1}[word], said
     assert kit.states() == {"c08": "stopped"}
+    nothing_left(kit)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [0, 1], ids=["agent", "attendant"])
+def test_killed_between_two_hosts(kit: LabKit, number: int) -> None:
+    """The guard, or the attendant that takes the place of the killed one, removes what is left."""
+    bench = training(kit)
+    host, kind = kit.lab.hosts[number], ("work", "attend")[number]
+    kit.lab.ssh(host, "kill", "-KILL", min(kit.pids(host, kind), key=int))
+    if number:
+        kit.runner("stop", kit.runs()[0])
+    bench.communicate(timeout=60)
+    assert bench.returncode == 1
     nothing_left(kit)
 
 
