@@ -397,6 +397,52 @@ def test_facts_that_only_runkit_logs_hold() -> None:
     assert facts["mpi"] == "Open MPI 5.0.99"
 
 
+@pytest.mark.parametrize("caller", ["", "ncclCommInitRank ", "ncclCommInitRankConfig "])
+def test_nccl_says_how_many_took_part(caller: str) -> None:
+    comm = f"host:454:482 [0] NCCL INFO {caller}comm 0xd441ea0 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 60"
+    assert rows(f"{comm} - Init START", RECORD, name="gpu4.log").cards == 4  # of the name: nothing is proved
+    (run,) = parse([Line(1, SIZE), Line(2, f"{comm} commId 0xf01 - Init COMPLETE")], "a.log")
+    assert (run.cards, run.sources["cards"]) == (16, "log")
+
+
+AIRANK = "- AI-Rank-log 1900000000.5 avg_ips:7images/sec"
+SIZE = "1024 256 float sum -1 9.0 1.5 2.5 0 9.0 1.5 3.5 0"
+
+
+def test_airank_lines_are_a_run_only_where_no_other_training_is() -> None:
+    def found(*texts: str) -> tuple[str, ...]:
+        return detect([Line(number, text) for number, text in enumerate(texts, 1)])
+
+    assert found(AIRANK) == ("airank",)
+    assert found(AIRANK, SIZE) == ("airank", "nccl_tests")  # a test of the network before the training
+    assert found(AIRANK, RECORD.format(stamp="DLL 2031-05-06 07:08:09.1 -", n=1)) == ("dll_tf_resnet50",)
+    assert found("- AI-Rank-log 1900000000.5 test_begin") == ()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "float sum -1 9.0 1.5 2.5 0 9 1 3.5 0",
+        "bfloat16 9 1 2.5 N/A 9 1 3.5 N/A",
+        "half 2 9 1 2.5 0e+00 9 1 3.5 0e+00",
+        "f8e4m3 none -1 9 1 2.5 0 9 1 3.5 N/A",
+        "double sum 9 1 2.5 1e-15 9 1 3.5 0",
+    ],
+)
+def test_bus_bandwidth_whatever_columns_an_operation_has(columns: str) -> None:
+    (run,) = parse([Line(1, f"   1024    256   {columns} ")], "a.log")
+    assert (run.rate, run.rates["summary"]) == (2.5, {"busbw": 2.5, "busbw_in_place": 3.5})
+
+
+def test_some_workers_of_several_give_no_rate_unless_their_number_is_given() -> None:
+    epoch = "2031-05-06 07:08:09,123 - INFO - Epoch: 0, using time 5 second, ips 10.5 example/sec."
+    for said, rate in (("a", None), ("1node", 10.5), ("4node", None)):
+        (run,) = parse([Line(1, epoch)], said)
+        assert run.rate == rate
+    (asked,) = parse([Line(1, epoch)], "4node", Known(hosts=4))
+    assert (asked.rate, codes(asked)) == (42.0, [])
+
+
 # --- hostile input ---------------------------------------------------------------------------
 
 
@@ -417,6 +463,7 @@ def test_any_text_gives_runs_or_our_errors(texts: list[str], data: st.DataObject
         json.dumps(document(run), allow_nan=False)
 
 
+MLLOG = ':::MLLOG {"namespace": "", "time_ms": 1900000000000, "event_type": "POINT_IN_TIME", "key": '
 HOSTILE = {
     "pairs without end": "DLL 2031-05-06 07:08:09.1 - (0, 1) " + "aa : bb " * 8000,
     "parameters without end": "DLL 2031-05-06 07:08:09.1 - PARAMETER aa : bb " + "a" * 65000,
@@ -435,6 +482,7 @@ HOSTILE = {
     "costs": "2031-05-06 07:08:09 [INFO]\t[TRAIN] epoch: 1, iter: 1/2, " + "loss: 1 s, " * 6000,
     "iterations": "DLL 2031-05-06 07:08:09.1 - Epoch: 0 Iteration: 1  " + "train.loss : None None " * 2800,
     "a summary": "DLL 2031-05-06 07:08:09.1 - Summary:  train.total_ips : None " + "val.top1 : None " * 3000,
+    "comms": "a:1:1 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 1 " + "Init COMPLETE " * 4600,
     "channels": "a:1:1 [0] NCCL INFO Channel 00 : " + "[send] via " * 6000,
     "ranks": "AI-Rank-log " * 5400,
     "parts": "DLL 2031-05-06 07:08:09.1 - PARAMETER a : b " + " batch_size : fp16 : " * 3000,
@@ -458,6 +506,18 @@ HOSTILE = {
     "its command": "python " + "run_pretrain.py --use_pure_fp16 tru" * 1800,
     "Transformer": "step_idx: 1, epoch: 0, " + "avg loss: 1 step, " * 3500 + "ips",
     "its options": "{'alpha': " + "'use_pure_fp16': Tru, " * 2900,
+    "columns": "Transformer | epoch 0 | step 1 |" + "avg loss 1 |" * 5000,
+    "options": "Namespace(" + "arch='transformer max_tokens=1 fp16=amp=" * 1600,
+    "worlds": "| distributed env init. MASTER_ADDR: " + ", WORLD_SIZE: 1" * 4000,
+    "samples": "2031-05-06 07:08:09,123 - INFO - Epoch: 0, Batch: 1, " + "cost: [1], " * 5500,
+    "tensors": "Epoch 0 Var LOSS" + " - data: [nan" * 5000,
+    "sizes": "1024 256 float sum -1" + " 1.0" * 16000,
+    "gaps": "1024 256 float " + " " * 65000,
+    "libraries": "# nccl-tests version 2" + " nccl-library=1" * 4000,
+    "objects": ":::MLLOG {" * 6500,
+    "braces": MLLOG + '"tracked_stats", "value": {' + '"throughput": 1, ' * 3800,
+    "metadata": MLLOG + '"run_stop", "value": null, "metadata": {' + '"status": "success' * 3600,
+    "an object that is none": MLLOG + '"tracked_stats", "value": {"throughput": 1e999}, "metadata": {}}',
     "large step": f"DLL 2031-05-06 07:08:09.1 - (0, {'9' * 400}) total_ips : 5.0",
 }
 

@@ -89,7 +89,7 @@ def _lines(run: LogRun) -> Iterator[str]:
 
     what = ", ".join(word for word in (run.framework, run.framework_version, run.model) if word)
     state = "complete" if run.complete else "not complete"
-    yield f"{printable(run.log)}: {run.family} ({printable(what)}), {state}"
+    yield f"{printable(run.log)}: {run.family} ({printable(what) or 'unknown'}), {state}"
     settings = (
         f"{key.replace('_', ' ')} {printable(str(getattr(run, key)))} ({source})"
         for key, source in run.sources.items()

@@ -1,6 +1,6 @@
 """Lines of NCCL that stand in the logs of any family on GPUs (``NCCL_DEBUG=VERSION`` or ``INFO``).
 
-Forms of NCCL 2.7 to 2.30::
+Forms of NCCL 2.7 to 2.30; newer ones write ``ncclCommInitRank`` or the like before ``comm``::
 
     NCCL version 2.7.8+cuda10.2
     HOST:PID:TID [DEVICE] NCCL INFO Channel 00 : 2[41000] -> 8[3f000] [receive] via NET/IB/0
@@ -23,6 +23,8 @@ NCCL_ROWS = (
         rf"{_FROM}Channel \S{{1,20}} ?: .{{1,100}}\[(?:send|receive)\] via (?P<transport>NET/\w{{1,40}})\S*",
     ),
     Row(
-        "note", rf"{_FROM}comm \S{{1,40}} rank \d{{1,6}} nranks (?P<cards>\d{{1,6}}) .{{0,300}}Init COMPLETE"
+        "note",
+        rf"{_FROM}(?:ncclCommInit\w{{0,20}} )?comm \S{{1,40}} rank \d{{1,6}} nranks (?P<cards>\d{{1,6}}) "
+        r".{0,300}Init COMPLETE",
     ),
 )
