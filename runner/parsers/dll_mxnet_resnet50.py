@@ -53,7 +53,7 @@ FAMILY = Family(
     scope="global",
     rule="summary",
     summary="table",
-    words=("train.ips", "val.", "  |", "PARAMETER ", *NCCL_WORDS),
+    words=("train.ips", "val.", "  |   ", "PARAMETER ", *NCCL_WORDS),
     near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}\s.{0,4000}?|Summary:.{0,4000}?)"
     r"\btrain\.ips\b",
     rows=(

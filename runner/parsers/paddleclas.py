@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.model import LogRun
+from runner.model import LogRun, Problem
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
 from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
@@ -43,6 +43,7 @@ _RATE = rf"ips: (?P<rate>{FIGURE}) (?:samples|images)/s(?:ec)?\.?{_AFTER}"
 _FIELDS = {"loss": "loss", "batch_cost": "step_s"}
 _FIGURES = r"(?<![\w.])(loss|batch_cost): {1,9}([^\s,]{1,40}?)(?=s?[\s,])"
 _SECTIONS = "Global|Arch|Loss|Optimizer|DataLoader|Train|Eval|Infer|Metric|AMP|PostProcess"
+_RUNNING = "ips is the mean since the beginning of the epoch: records next to each other are nearly the same"
 
 
 def _finish(run: LogRun) -> LogRun:
@@ -51,6 +52,10 @@ def _finish(run: LogRun) -> LogRun:
     if not run.complete and ended is not None and epochs and ended + 1 - first >= epochs:
         left = tuple(problem for problem in run.problems if problem.code != "truncated")
         run = replace(run, complete=True, problems=left)
+    if "running_mean" in run.facts and run.records:
+        run = replace(
+            run, problems=(*run.problems, Problem("running_average", run.records[0].line, _RUNNING))
+        )
     return held_against_records(run)
 
 
@@ -70,6 +75,7 @@ FAMILY = Family(
             rf"{_BEFORE}{_RATE}",
             _FIELDS,
             _FIGURES,
+            means={"facts.running_mean": "of an epoch"},
         ),
         Row(
             "record",

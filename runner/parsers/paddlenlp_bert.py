@@ -49,7 +49,7 @@ FAMILY = Family(
     unit="sequences/sec",
     scope="per_card",
     rule="trim:skip=10",
-    words=(" step", "Namespace(", "run_pretrain.py", *NCCL_WORDS),
+    words=("total step", "tobal step", "global step", "Namespace(", "run_pretrain.py", *NCCL_WORDS),
     near=r"\b(?:to[tb]al|global) step:? \d{1,15}, epoch: ",
     rows=(
         Row(
