@@ -444,7 +444,7 @@ def test_parse_for_people_names_problems(capsys: Capture) -> None:
 
 
 ENDINGS = {
-    "nothing recognized": (["parse", "{tmp}/notes.md"], 1, "notes.md: no run found; tried dll_"),
+    "nothing recognized": (["parse", "{tmp}/notes.md"], 1, "notes.md: no run found; tried airank"),
     "nothing, as JSON": (["parse", "{tmp}/notes.md", "--json"], 1, "no run found"),
     "missing": (["parse", "{tmp}/missing"], 2, "missing: cannot be read: No such file"),
     "a device": (["parse", "/dev/null"], 2, "/dev/null: not a regular file"),

@@ -132,6 +132,8 @@ def _table(name: str, rows: Rows, *, titled: bool) -> str:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, Mapping):
         return ", ".join(f"{count} {key}" for key, count in value.items())
     if isinstance(value, list):
