@@ -397,6 +397,37 @@ def test_facts_that_only_runkit_logs_hold() -> None:
     assert facts["mpi"] == "Open MPI 5.0.99"
 
 
+@pytest.mark.parametrize(
+    ("log", "facts"),
+    [
+        ("fairseq_transformer/gpu4_amp_bs2560", {"update_freq": "2", "epochs": "0", "bleu": "9.64"}),
+        ("nccl_tests/all_reduce", {"test": "all_reduce_perf", "tests_version": "2.17.1", "type": "float"}),
+        ("paddlerec_ps/DataLoader_16Thread_1Node", {"threads": 16, "ended": "2031-05-06 07:08:08,325"}),
+        ("mlperf/aborted_and_cut", {"quality": "7.5", "status": "aborted"}),
+        ("mlperf/resnet", {"seed": "1234", "status": "success"}),
+    ],
+)
+def test_facts_that_only_one_family_holds(log: str, facts: dict[str, object]) -> None:
+    found = runs_of(PAIRS / f"{log}.log")[0].facts
+    assert {key: found[key] for key in facts} == facts
+
+
+def test_records_of_these_families_hold_what_their_lines_say() -> None:
+    of = {log: runs_of(PAIRS / f"{log}.log")[0].records for log in ("mlperf/resnet", "nccl_tests/all_reduce")}
+    assert [(one.step, one.rate, one.time) for one in of["mlperf/resnet"]] == [
+        (100, 1000.5, 1900000060.0),
+        (200, 1100.25, 1900000090.0),
+    ]
+    assert [(one.step, one.rate) for one in of["nccl_tests/all_reduce"]] == [
+        (1024, 0.5),
+        (65536, 20.25),
+        (4194304, 40.5),
+    ]
+    words = runs_of(PAIRS / "fairseq_transformer/gpu4_amp_bs2560.log")[0].records
+    assert (words[0].step, words[0].loss, words[0].time) == (10, 16.5, 10.5)
+    assert words[-1].loss is None
+
+
 @pytest.mark.parametrize("caller", ["", "ncclCommInitRank ", "ncclCommInitRankConfig "])
 def test_nccl_says_how_many_took_part(caller: str) -> None:
     comm = f"host:454:482 [0] NCCL INFO {caller}comm 0xd441ea0 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 60"

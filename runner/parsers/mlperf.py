@@ -79,7 +79,7 @@ FAMILY = Family(
             "record",
             _line("tracked_stats", rf'{{[^{{}}]{{0,400}}?"throughput": ?{_RATE}[^{{}}]{{0,400}}}}', _SECONDS),
             {**_FIELDS, "step": "step", "samples_count": "step"},
-            r'"(step|samples_count)": ?(\d{1,15})\b',
+            r'"(step|samples_count)": ?(\d{1,15})(?=[,}])',
         ),
         Row("start", _line("submission_benchmark", r'"(?P<model>[\w.-]{1,60})"')),
         Row("note", _line("global_batch_size", r'"?(?P<global_batch>\d{1,9})(?:\.0)?"?')),
