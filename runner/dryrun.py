@@ -17,7 +17,8 @@ def dry_run(cells: Sequence[Cell], cluster: Cluster, run_dir: str = "RUN_DIR") -
     """
     planned = [cell for cell in cells if cell.state == "planned"]
     seconds = sum(cell.estimated_s for cell in planned)
-    total = f"# {len(planned)} of {len(cells)} cells would run, about {seconds:.0f} s together"
+    long = f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds:.0f} s"
+    total = f"# {len(planned)} of {len(cells)} cells would run, about {long} together"
     return "\n\n".join([*(_cell(cell, cluster, run_dir) for cell in cells), total]) + "\n"
 
 

@@ -25,19 +25,23 @@ ARCHITECTURES = (
     (r"\bG?B300\b", 103),
     (r"RTX 50[5-9]0|RTX PRO .*Blackwell", 120),
 )
+# Of models that come with one size only, which their names leave out (NVIDIA's data sheets).
+MEMORY = ((r"\bP4\b", 8), (r"\bT4\b", 16), (r"\bP40\b|\bL4\b|\bA10\b|\bA30\b|RTX [34]090\b", 24))
 TF32_FROM = 80  # from this one on, frameworks compute fp32 in TF32 unless told otherwise
 TF32_SWITCH = "NVIDIA_TF32_OVERRIDE"
 
 
 def architecture(model: str) -> int | None:
     """Ten times the compute capability of a card, such as 70 for a V100; None for a model not known here."""
-    return next((number for pattern, number in ARCHITECTURES if re.search(pattern, model)), None)
+    return next((number for pattern, number in ARCHITECTURES if re.search(pattern, model, re.I)), None)
 
 
 def memory_gib(model: str) -> float | None:
-    """The memory of a card as its name tells; None where it does not."""
-    found = re.search(r"(\d{1,4}) ?GB\b", model)
-    return float(found[1]) if found else None
+    """The memory of a card as its name tells, or as all of that name have it; None elsewhere."""
+    found = re.search(r"(\d{1,4}) ?GB\b", model, re.I)
+    if found:
+        return float(found[1])
+    return next((float(gib) for pattern, gib in MEMORY if re.search(pattern, model, re.I)), None)
 
 
 def refusal(

@@ -202,7 +202,7 @@ def _placed(cell: Cell, workload: Workload, cluster: Cluster) -> Cell:
         return replace(cell, reason=f"{cell.cards} cards {text}")
     if len(found) != 1:
         text = f"no variant for {cell.mode} on {cell.cards} cards in {cell.precision}"
-        return replace(cell, reason=f"{workload.name} has {text}")
+        return replace(cell, reason=f"{workload.name} has {text}; it lists {_listed(workload.cards)}")
     variant = workload.variants[found[0]]
     launcher = LAUNCHERS[variant.launcher]
     if len(placement) > 1 and not launcher.many_hosts:
@@ -241,7 +241,7 @@ def _if_meant(cell: Cell, hours: bool) -> Cell:
     if cell.state != "planned" or cell.estimated_s < HOURS or hours:
         return cell
     blank = replace(cell, state="refused", placement=(), argv=(), env={}, hostfile=None, scripts={})
-    text = f"{cell.mode} takes about {cell.estimated_s / 3600:.1f} h on {cell.cards} cards"
+    text = f"{cell.mode} takes about {cell.estimated_s / 3600:.1f} h on {cell.cards} card(s)"
     return replace(blank, reason=f"{text}; say that it is meant with --accept-hours")
 
 

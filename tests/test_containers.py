@@ -161,12 +161,14 @@ def test_a_container_reaches_the_other_hosts_as_its_host_does(tmp_path: Path) ->
         ("NVIDIA H100 80GB HBM3", 90, 80),
         ("NVIDIA GH200 480GB", 90, 480),
         ("NVIDIA H200", 90, None),
-        ("Tesla T4", 75, None),
-        ("NVIDIA A10", 86, None),
+        ("Tesla T4", 75, 16),
+        ("NVIDIA A10", 86, 24),
         ("NVIDIA L40S", 89, None),
         ("NVIDIA RTX 6000 Ada Generation", 89, None),
         ("NVIDIA B200", 100, None),
         ("Tesla P100-PCIE-16GB", 60, 16),
+        ("nvidia h100 pcie", 90, None),
+        ("tesla v100-sxm2-16gb", 70, 16),
         ("An unheard-of card", None, None),
     ],
 )
@@ -216,7 +218,7 @@ def test_memory_driver_and_process_slots() -> None:
 
 def test_hours_are_asked_for_twice() -> None:
     said = reason("resnet50_ngc_pytorch", v100x32(), modes=("time_to_train",))
-    assert said == "time_to_train takes about 38.1 h on 1 cards; say that it is meant with --accept-hours"
+    assert said == "time_to_train takes about 38.1 h on 1 card(s); say that it is meant with --accept-hours"
     assert reason("resnet50_ngc_pytorch", v100x32(), modes=("time_to_train",), hours=True) is None
 
 

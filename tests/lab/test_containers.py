@@ -235,3 +235,29 @@ def test_scripts_started_by_hand(kit: LabKit, precision: str) -> None:
     expected = {"fp32": (4, 5, 6, 7), "fp16": (1,)}[precision]
     assert ranks == [f"{logs}/{second}/rank-{rank:04}.txt" for rank in expected]
     nothing_left(kit)
+
+
+def test_data_sets_reach_both_hosts_once(kit: LabKit, tmp_path: Path) -> None:
+    """Over SSH, as an ordinary user, below a folder that only root can make.
+
+    Not the usual one: the engine made that, as root's, where a cell above mounted a set that is not there.
+    """
+    kit.vary_cluster(cluster_data_root="/srv/sets")
+    for name in ("data-00000-of-00001", "index", "meta"):
+        (tmp_path / f"model.ckpt-112603.{name}").write_bytes(name.encode() * 100_000)
+    (tmp_path / "checkpoint").write_text("model.ckpt-112603\n")
+    made = kit.runner("data", "maskrcnn_ngc_tensorflow2", "--from", str(tmp_path))
+    assert made.returncode == 1
+    assert made.stdout.count("| maskrcnn-backbone | made    | files 4") == 2
+    assert made.stderr.count(": sending\n") == 8
+    assert made.stderr.count("train2017.zip, annotations_trainval2017.zip: not in") == 2
+    for state in ("made", "ready"):
+        done = kit.runner("data", "resnet50_ngc_tensorflow1", "--synthetic")
+        assert done.returncode == 0, done.stderr
+        assert (
+            done.stdout.count(f"| imagenet-tfrecord | {state: <7} | classes 16, train 8192, synthetic") == 2
+        )
+    again = kit.runner("data", "maskrcnn_ngc_tensorflow2")
+    assert again.returncode == 1
+    assert again.stdout.count("| maskrcnn-backbone | ready   | files 4") == 2
+    assert "sending" not in again.stderr
