@@ -14,7 +14,7 @@ from typing import Any
 from runner import records
 from runner.errors import UsageError
 from runner.launch import LAUNCHERS
-from runner.model import Container, Variant, Workload
+from runner.model import Container, Mode, Variant, Workload
 from runner.names import hint, is_name, is_word, shown
 
 MODES = ("throughput", "time_to_train", "accuracy")
@@ -152,13 +152,21 @@ def _mode_problems(made: Workload) -> Iterator[str]:
     for mode in made.modes:
         if mode.name not in MODES:
             yield f"modes.{shown(mode.name)}: unknown mode; {hint(mode.name, MODES)}"
-        if mode.estimated_s <= 0 or any(seconds <= 0 for seconds in mode.estimates.values()):
-            yield f"modes.{mode.name}.estimated_s: must be positive seconds"
+        yield from _estimate_problems(mode, made)
         if mode.target is not None and not 0 < mode.target <= 1:
             yield f"modes.{mode.name}.target: must be an accuracy in (0, 1], is {mode.target:g}"
     for key, seconds in records.encode(made.deadlines).items():
         if seconds <= 0:
             yield f"deadlines.{key}: must be positive seconds"
+
+
+def _estimate_problems(mode: Mode, made: Workload) -> Iterator[str]:
+    if mode.estimated_s <= 0 or any(seconds <= 0 for seconds in mode.estimates.values()):
+        yield f"modes.{mode.name}.estimated_s: must be positive seconds"
+    for key in mode.estimates:
+        count, _, precision = key.partition(" ")
+        if not count.isdigit() or (precision and precision not in made.precisions):
+            yield f"modes.{mode.name}.estimated_s.{shown(key)}: write CARDS, or CARDS PRECISION"
 
 
 def _choice_problems(key: str, variant: Variant, made: Workload) -> Iterator[str]:

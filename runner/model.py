@@ -61,7 +61,7 @@ class Cluster:
 class Mode:
     """What a cell is for. ``target`` is an accuracy in [0, 1] or None; ``estimated_s`` wall seconds.
 
-    ``estimates`` has the seconds per number of cards (as text) where they differ; then those are meant.
+    ``estimates`` has the seconds per number of cards where they differ: "8", or "8 fp32" for one precision.
     """
 
     name: str

@@ -184,10 +184,15 @@ def _blank(workload: Workload, point: _Point, progress: str) -> Cell:
         log_name=workload.log_name,
         progress=progress,
         deadlines=workload.deadlines,
-        estimated_s=point.mode.estimates.get(str(point.cards), point.mode.estimated_s),
+        estimated_s=_estimate(point),
         target=point.mode.target,
         listed=point.batch_size in workload.batch_sizes,
     )
+
+
+def _estimate(point: _Point) -> float:
+    known, cards = point.mode.estimates, str(point.cards)
+    return known.get(f"{cards} {point.precision}", known.get(cards, point.mode.estimated_s))
 
 
 def _placed(cell: Cell, workload: Workload, cluster: Cluster) -> Cell:

@@ -66,11 +66,13 @@ def _data(data: Dataset) -> str:
 
 
 def _durations(cells: Sequence[Cell]) -> str:
-    modes = list(dict.fromkeys(cell.mode for cell in cells))
+    kinds = list(dict.fromkeys((cell.mode, cell.precision) for cell in cells))
     counts = sorted({cell.cards for cell in cells})
-    seconds = {(cell.mode, cell.cards): cell.estimated_s for cell in cells}
-    rows = [(mode, *(_duration(seconds.get((mode, count))) for count in counts)) for mode in modes]
-    return _table(("mode", *(f"{count} cards" if count > 1 else "1 card" for count in counts)), rows)
+    seconds = {(cell.mode, cell.precision, cell.cards): cell.estimated_s for cell in cells}
+    rows = [(*kind, *(_duration(seconds.get((*kind, count))) for count in counts)) for kind in kinds]
+    return _table(
+        ("mode", "precision", *(f"{count} cards" if count > 1 else "1 card" for count in counts)), rows
+    )
 
 
 def _duration(seconds: float | None) -> str:

@@ -220,6 +220,8 @@ def test_hours_are_asked_for_twice() -> None:
     said = reason("resnet50_ngc_pytorch", v100x32(), modes=("time_to_train",))
     assert said == "time_to_train takes about 38.1 h on 1 card(s); say that it is meant with --accept-hours"
     assert reason("resnet50_ngc_pytorch", v100x32(), modes=("time_to_train",), hours=True) is None
+    slower = reason("resnet50_ngc_pytorch", v100x32(), modes=("time_to_train",), precisions=("fp32",))
+    assert str(slower).startswith("time_to_train takes about 88.5 h on 1 card(s);")
 
 
 def test_a_batch_that_the_workload_does_not_list_is_marked() -> None:
