@@ -27,6 +27,9 @@ ARCHITECTURES = (
 )
 # Of models that come with one size only, which their names leave out (NVIDIA's data sheets).
 MEMORY = ((r"\bP4\b", 8), (r"\bT4\b", 16), (r"\bP40\b|\bL4\b|\bA10\b|\bA30\b|RTX [34]090\b", 24))
+# The last driver branch for compute capabilities up to this one, Maxwell, Pascal and Volta
+# (docs.nvidia.com/datacenter/tesla/drivers, the matrix of drivers and architectures).
+OLD_CARDS, LAST_BRANCH = 70, 580
 TF32_FROM = 80  # from this one on, frameworks compute fp32 in TF32 unless told otherwise
 TF32_SWITCH = "NVIDIA_TF32_OVERRIDE"
 
@@ -80,7 +83,10 @@ def _memory(workload: Workload, cluster: Cluster) -> str | None:
 
 
 def _driver(workload: Workload, cluster: Cluster) -> str | None:
-    least = workload.limits.least_driver
+    least, card = workload.limits.least_driver, architecture(cluster.card_model)
+    if card is not None and card <= OLD_CARDS and _version(cluster.driver)[:1] > (LAST_BRANCH,):
+        text = f"{LAST_BRANCH} is the last branch that knows {cluster.card_model}"
+        return f"{text}, cluster_driver says {cluster.driver}"
     if not least or not cluster.driver or _version(cluster.driver) >= _version(least):
         return None
     return f"{workload.name} needs driver {least} or later, cluster_driver says {cluster.driver}"

@@ -211,6 +211,8 @@ def test_memory_driver_and_process_slots() -> None:
     assert small == f"{name} needs cards of 32 GiB, Tesla V100-SXM2-16GB has 16"
     old = reason(name, v100x32(driver="418.87.00"))
     assert old == f"{name} needs driver 450.80.02 or later, cluster_driver says 418.87.00"
+    new = reason(name, v100x32(driver="595.10"))
+    assert new == "580 is the last branch that knows Tesla V100-SXM2-32GB, cluster_driver says 595.10"
     assert reason(name, v100x32(driver="")) is None
     slots = reason(name, v100x32(card_model=""))
     assert slots == f"{name} needs GPUs, the cards of v100x32 are process slots"
