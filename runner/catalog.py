@@ -140,6 +140,9 @@ def _text_problems(made: Workload) -> Iterator[str]:
         text = getattr(made, key)
         if not text.strip() or not text.isprintable():
             yield f"{key}: must be one line of printable text, is {shown(text)}"
+    for text in (made.image.name, made.image.base) if made.image else ():
+        if not text.isprintable():
+            yield f"image: {shown(text)}: must be one line of printable text"
     for word in made.precisions:
         if not is_word(word):
             yield f"precisions: {shown(word)}: use letters, digits, _ and -"
@@ -202,6 +205,8 @@ def _container_problems(container: Container) -> Iterator[str]:
         if not _MOUNT.fullmatch(text):
             yield f"container.mounts[{i}]: {shown(text)}: write HOST:INSIDE or HOST:INSIDE:ro, full paths"
     for name, text in container.env.items():
+        if not name.isidentifier() or not name.isascii():
+            yield f"container.env: {shown(name)}: must be a name of letters, digits and _"
         yield from _brace_problems(f"container.env.{name}", text, PLACEHOLDERS)
 
 

@@ -34,7 +34,7 @@ def build(workload: Workload, registry: str) -> str:
 def _checked_out(source: Source) -> Iterator[str]:
     at = f'"$build/"{shlex.quote(source.checkout)}'
     yield f"[ -d {at} ] || git clone {shlex.quote(source.repository)} {at}"
-    yield f"git -C {at} checkout --quiet --force {source.commit}"
+    yield f"git -C {at} checkout --quiet --force {shlex.quote(source.commit)}"
     yield f"git -C {at} clean --quiet --force -d"  # what a patch added the last time
     for patch in source.patches:
         folder = f'"$build/"{shlex.quote(_below(source))}'

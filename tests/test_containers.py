@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import catalog, containers, dryrun, limits, parsers, plan
+from runner import catalog, containers, dryrun, images, limits, parsers, plan
 from runner.errors import UsageError
 from runner.io import inventory, scripts, workloads
 from runner.model import Cell, Cluster, Workload
@@ -147,6 +147,24 @@ def test_a_container_reaches_the_other_hosts_as_its_host_does(tmp_path: Path) ->
     assert "/home/me/.ssh:/home/me/.ssh:ro" in words
     # Else the daemon detaches, the command that a container on another host waits for ends, and so does it.
     assert "--leave-session-attached" in words
+
+
+def hostile(tmp_path: Path, old: str, new: str) -> Path:
+    text = (ROOT / "workloads" / "resnet50_ngc_tensorflow1.yml").read_text()
+    assert old in text
+    path = tmp_path / "resnet50_ngc_tensorflow1.yml"
+    path.write_text(text.replace(old, new, 1))
+    folder = ROOT / "workloads" / "resnet50_ngc_tensorflow1"
+    shutil.copytree(folder, tmp_path / folder.name, dirs_exist_ok=True)
+    return path
+
+
+def test_a_hostile_workload_is_quoted_or_refused(tmp_path: Path) -> None:
+    path = hostile(tmp_path, "commit: 4a15e914", 'commit: "$(touch x)" #')
+    assert "--force '$(touch x)'" in images.build(load(str(path)), "")
+    for old, new in (("base: nvcr", 'base: "a\\nb" #'), ("  workdir:", '  env: {"A=$(x)": b}\n  workdir:')):
+        with pytest.raises(UsageError, match=r"must be (one line|a name)"):
+            load(str(hostile(tmp_path, old, new)))
 
 
 # --- limits --------------------------------------------------------------------------------
