@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner import evidence, parsers, render, tables
-from runner.io import logs
+from runner.io import logfolders
 from runner.io.fetch import Fetched
 from runner.io.files import ROOT, write_bytes, write_json
 from runner.io.rundir import RunDir
@@ -30,7 +30,7 @@ def _judge_cell(
     run: RunDir, cell: Cell, events: tuple[Mapping[str, Any], ...], absent: Collection[str]
 ) -> Result:
     folder = run.cell(cell.id)
-    text = logs.CellLog(folder)
+    text = logfolders.CellLog(folder)
     log = parsers.parse_cell(text, cell.log_name, parsers.Known(family=cell.family))
     if not isinstance(log, Problem):
         log = replace(log, problems=(*log.problems, *text.problems))

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
-from runner.io.logs import LINE_LIMIT, CellLog, Log, walk
+from runner.io.logfolders import CellLog, walk
+from runner.io.logs import LINE_LIMIT, Log
 from runner.model import Line
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +37,8 @@ BYTES = {
     "lone escapes": (b"a\x1b[\x1b\x1b", [(1, "a")]),
     "byte order mark": (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", [(1, "a"), (2, "\ufeffb")]),
     "not UTF-8": (b"caf\xe9 1\n", [(1, "caf\ufffd 1")]),
+    "Chinese in GBK": ("训练 ips: 5\n".encode("gbk"), [(1, "训练 ips: 5")]),
+    "a torn block before a record": ("█".encode()[:2] + b"ips: 5\n", [(1, "\ufffdips: 5")]),
 }
 
 
@@ -108,6 +111,8 @@ def test_replaced_and_dropped_is_told(tmp_path: Path) -> None:
     ]
     assert ": 2;" in log.problems[0].detail
     assert ": 2;" in log.problems[1].detail
+    log, _ = read(tmp_path / "b.log", "a\n训练\n".encode("gb18030"))
+    assert [(problem.code, problem.line) for problem in log.problems] == [("gbk_text", 2)]
 
 
 PARTS = [b"a", b"\n", b"\r", b"\0", b"\x1b[m", "é".encode(), b"\xff", b"b" * 70_000]

@@ -17,7 +17,8 @@ import yaml
 
 from runner.cli import main
 from runner.errors import UsageError
-from runner.io.logs import Log, walk
+from runner.io.logfolders import walk
+from runner.io.logs import Log
 from runner.layout_tables import Reading, fill
 from runner.layouts import Layout, load
 from runner.messages import LANGUAGES, messages

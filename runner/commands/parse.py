@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every run found; 1 where a log held none."""
-    from runner.io.logs import walk
+    from runner.io.logfolders import walk
     from runner.parsers import Known, document
     from runner.rates import parse_rule
 

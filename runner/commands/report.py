@@ -110,7 +110,7 @@ def _gather(sources: Sequence[str], with_layout: bool) -> _Material:
 def _logs(source: str, tell: bool) -> Iterator[Reading]:
     """The logs of a file or folder; with a layout, those without a run are told in a table instead."""
     from runner.commands.parse import read, tell_unknown
-    from runner.io.logs import walk
+    from runner.io.logfolders import walk
     from runner.layout_tables import Reading
     from runner.parsers import NOTHING_KNOWN
 
@@ -151,7 +151,7 @@ def _results(folder: RunDir) -> tuple[list[Result], str | None]:
 def _cells(folder: RunDir, measured: Container[str]) -> Iterator[Reading]:
     """The logs of the measured cells, under the names that they are published under."""
     from runner import conduct
-    from runner.io.logs import CellLog
+    from runner.io.logfolders import CellLog
     from runner.layout_tables import Reading
     from runner.parsers import Known, parse_cell
 
