@@ -11,7 +11,7 @@ from runner.dryrun import dry_run
 from runner.images import build
 from runner.layouts import Grid, Layout
 from runner.messages import messages
-from runner.model import Cell, Cluster, Dataset, Workload
+from runner.model import Cell, Cluster, Dataset, Source, Workload
 from runner.tables import heading
 
 MADE = "Made of {file} by `make docs`; edit that file."
@@ -40,10 +40,7 @@ def _needs(workload: Workload) -> str:
     rows = [
         ("framework", workload.framework),
         *([("image", f"`{image.name}`, made from `{image.base}`")] if image else []),
-        *(
-            (f"source {n}", _source(source.repository, source.commit))
-            for n, source in enumerate(workload.sources, 1)
-        ),
+        *((f"source {n}", _source(source)) for n, source in enumerate(workload.sources, 1)),
         ("GPU architectures", ", ".join(limits.architectures) or "any"),
         ("driver", f"{limits.least_driver} or later" if limits.least_driver else "any"),
         ("memory of a card", f"{limits.least_memory_gib:g} GiB" if limits.least_memory_gib else "any"),
@@ -51,17 +48,17 @@ def _needs(workload: Workload) -> str:
     return _table(("what", "which"), rows)
 
 
-def _source(repository: str, commit: str) -> str:
-    return f"{repository} at `{commit}`"
+def _source(source: Source) -> str:
+    below = f", `{source.folder}`" if source.folder else ""
+    return f"{source.repository} at `{source.commit}`{below}"
 
 
 def _data(data: Dataset) -> str:
     files = ", ".join(f"`{archive.name}`" for archive in data.archives)
-    counts = ", ".join(f"{count:,} {part}" for part, count in data.counts.items())
+    parts = ", ".join(f"{count:,} {part}" for part, count in data.counts.items())
+    counts = f" ({parts})" if parts else ""
     own = " The workload can make its own instead." if data.generated else ""
-    made = (
-        f"{files or 'No archive'}, prepared as `{data.kind}` ({counts}), {data.needs_gib:g} GiB on each host"
-    )
+    made = f"{files or 'No archive'}, prepared as `{data.kind}`{counts}, {data.needs_gib:g} GiB on each host"
     return f"**{data.title}.** {made}. Licence: {data.licence}; to be had from {data.register}.{own}"
 
 
@@ -83,11 +80,13 @@ def _duration(seconds: float | None) -> str:
 
 def _steps(workload: Workload, cluster: Cluster) -> str:
     name, hours = workload.name, [mode.name for mode in workload.modes if mode.estimated_s >= 3600]
+    sizes = ",".join(map(str, workload.batch_sizes))
+    whole = f"--precision {','.join(workload.precisions)} --batch-size {sizes}"
     lines = [
         f"python -m runner -i {cluster.name} data {name} --from ARCHIVES",
         f"python -m runner -i {cluster.name} bench -w {name} --dry-run --scripts SCRIPTS",
         f"sh SCRIPTS/build-{name}.sh    # on each host",
-        f"python -m runner -i {cluster.name} bench -w {name}",
+        f"python -m runner -i {cluster.name} bench -w {name} {whole}",
         *(
             f"python -m runner -i {cluster.name} bench -w {name} --mode {mode} --accept-hours"
             for mode in hours
@@ -122,6 +121,10 @@ def _in_full(cells: Sequence[Cell], cluster: Cluster) -> Iterator[str]:
 def _published(layout: Layout) -> Iterator[str]:
     source = layout.source
     yield f"From {source.repository}, commit `{source.commit}`, {source.path}; `-` where it is blank."
+    if layout.environment:
+        yield _table(
+            ("measured on", "as published"), ((one.item["en"], one.value) for one in layout.environment)
+        )
     yield from map(_grid, layout.tables)
 
 
