@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from runner.errors import UsageError
-from runner.io import inventory
+from runner.io import cluster_facts, inventory
 from runner.model import Host
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,6 +138,28 @@ def test_facts_of_a_network_as_written() -> None:
         "OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24",
         "HOROVOD_FUSION_THRESHOLD": "67108864",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("UCX_TSL", "UCX_TLS"),
+        ("UCX_NETDEVICES", "UCX_NET_DEVICES"),
+        ("UCX_RNDV_SCHEMA", "UCX_RNDV_SCHEME"),
+        ("OMPI_MCA_BTL", "OMPI_MCA_btl"),
+        # What exists (ucx_info -f of UCX 1.13, ompi_info --all of Open MPI 5.0), though it is not set often.
+        ("UCX_POSIX_FIFO_SIZE", None),
+        ("UCX_DC_MLX5_TM_ENABLE", None),
+        ("OMPI_MCA_fcoll", None),
+        ("OMPI_MCA_pml_base_verbose", None),
+        ("OMPI_MCA_btl_tcp_port_min_v6", None),
+        ("OMP_NUM_THREADS", None),
+        ("NVIDIA_TF32_OVERRIDE", None),
+    ],
+)
+def test_a_slip_in_a_name_of_the_environment(name: str, nearest: str | None) -> None:
+    said = cluster_facts.unfit("cluster_env", {name: "x"})
+    assert said == (nearest and f"{name}: is one letter off; nearest: {nearest}")
 
 
 def test_a_copy_of_the_four_hosts_under_another_name_is_another_cluster(tmp_path: Path) -> None:

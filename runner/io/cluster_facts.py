@@ -61,6 +61,32 @@ _NCCL_WORDS = """
 """
 NCCL = frozenset(f"NCCL_{word}" for word in _NCCL_WORDS.split())
 
+# What is set most of UCX ("ucx_info -c" of 1.13.1, and UCX_IB_* of its documentation) and of Open
+# MPI's parameters (ompi_info --all of 3.1 to 5.0). Both have many hundreds, by transport, version and build,
+# so that another name is no error, and one that a slip of the finger makes of these is.
+_UCX_WORDS = """
+    ACC_DEVICES ADDRESS_VERSION BCOPY_THRESH ERROR_SIGNALS HANDLE_ERRORS IB_GID_INDEX IB_GPU_DIRECT_RDMA
+    IB_NUM_PATHS IB_PCI_RELAXED_ORDERING IB_PKEY IB_PREFER_NEAREST_DEVICE IB_REG_METHODS IB_SL
+    IB_TRAFFIC_CLASS KEEPALIVE_INTERVAL LOG_FILE LOG_LEVEL MAX_EAGER_RAILS MAX_RNDV_RAILS MEMTYPE_CACHE
+    MODULES MODULE_DIR NET_DEVICES POSIX_USE_PROC_LINK PROTO_ENABLE PROTO_INFO RNDV_SCHEME
+    RNDV_THRESH SHM_DEVICES SOCKADDR_TLS_PRIORITY TLS UNIFIED_MODE WARN_UNUSED_ENV_VARS ZCOPY_THRESH
+"""
+_OPEN_MPI_WORDS = """
+    bml btl btl_openib_allow_ib btl_openib_cpc_include btl_openib_gid_index btl_openib_if_exclude
+    btl_openib_if_include btl_openib_rroce_enable btl_tcp_if_exclude btl_tcp_if_include btl_tcp_links
+    btl_tcp_port_min_v4 btl_tcp_port_min_v6 btl_tcp_port_range_v4 btl_tcp_port_range_v6
+    btl_vader_single_copy_mechanism coll coll_hcoll_enable fbtl fcoll hwloc_base_binding_policy
+    mpi_warn_on_fork mtl oob_tcp_dynamic_ipv4_ports oob_tcp_dynamic_ipv6_ports oob_tcp_if_exclude
+    oob_tcp_if_include opal_cuda_support orte_base_help_aggregate orte_tmpdir_base osc plm plm_rsh_agent
+    plm_rsh_args plm_rsh_no_tree_spawn pml pml_ucx_devices pml_ucx_tls rmaps_base_mapping_policy rml scoll
+    spml
+"""
+_OFTEN = {
+    **{name.upper(): name for name in NCCL},
+    **{f"UCX_{word}": f"UCX_{word}" for word in _UCX_WORDS.split()},
+    **{f"OMPI_MCA_{word}".upper(): f"OMPI_MCA_{word}" for word in _OPEN_MPI_WORDS.split()},
+}
+
 _ENV_NAME = re.compile(r"(OMPI|PRTE|PMIX)_MCA_[a-z0-9_]+|[A-Z][A-Z0-9_]*", re.ASCII)
 
 
@@ -94,11 +120,30 @@ def _unfit_env(env: Mapping[Any, Any]) -> str | None:
             return f"{shown(name)}: a name has capital letters, digits and _, OMPI_MCA_ aside"
         if name.startswith("NCCL_") and name not in NCCL:
             return f"{shown(name)}: NCCL has no such variable; {hint(name, NCCL)}"
+        if meant := _meant(name):
+            return f"{shown(name)}: is one letter off; nearest: {meant}"
         if not isinstance(value, str):
             return f"{name}: must be text, is {valued(value)}; put it in quotes"
         if not value.isprintable() or "{{" in value or "{%" in value:
             return f"{name}: must be literal, one line of printable text, is {valued(value)}"
     return None
+
+
+def _meant(name: str) -> str | None:
+    """The variable that is set often and that a slip makes ``name`` of; None where it may be meant."""
+    upper = name.upper()
+    if name in _OFTEN.values():
+        return None
+    return _OFTEN.get(upper) or next((right for key, right in _OFTEN.items() if _slip(upper, key)), None)
+
+
+def _slip(word: str, right: str) -> bool:
+    """Whether a letter is wrong, missing or too much, or two stand in the wrong order."""
+    alike = next(
+        (i for i, pair in enumerate(zip(word, right)) if pair[0] != pair[1]), min(len(word), len(right))
+    )
+    a, b = word[alike:], right[alike:]
+    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
 
 
 def _is_network(text: str) -> bool:
