@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Any
 
 from runner.names import hint, shown, valued
@@ -139,9 +140,7 @@ def _meant(name: str) -> str | None:
 
 def _slip(word: str, right: str) -> bool:
     """Whether a letter is wrong, missing or too much, or two stand in the wrong order."""
-    alike = next(
-        (i for i, pair in enumerate(zip(word, right)) if pair[0] != pair[1]), min(len(word), len(right))
-    )
+    alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(word, right, strict=False)))
     a, b = word[alike:], right[alike:]
     return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
 
