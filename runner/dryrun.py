@@ -10,16 +10,19 @@ from runner.model import Cell, Cluster, Workload
 from runner.names import printable
 
 
-def dry_run(cells: Sequence[Cell], cluster: Cluster, run_dir: str = "RUN_DIR") -> str:
+def dry_run(
+    cells: Sequence[Cell], cluster: Cluster, run_dir: str = "RUN_DIR", remarks: Sequence[str] = ()
+) -> str:
     """Show each cell as the command to type on its launch host, a refused one as its reason.
 
-    ``run_dir`` is the run's folder on the hosts.
+    ``remarks`` come behind them; ``run_dir`` is the run's folder on the hosts.
     """
     planned = [cell for cell in cells if cell.state == "planned"]
     seconds = sum(cell.estimated_s for cell in planned)
     long = f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds:.0f} s"
     total = f"# {len(planned)} of {len(cells)} cells would run, about {long} together"
-    return "\n\n".join([*(_cell(cell, cluster, run_dir) for cell in cells), total]) + "\n"
+    last = "\n".join([*(f"# {printable(text)}" for text in remarks), total])
+    return "\n\n".join([*(_cell(cell, cluster, run_dir) for cell in cells), last]) + "\n"
 
 
 def scripts(cells: Sequence[Cell], cluster: Cluster, workloads: Sequence[Workload]) -> dict[str, str]:

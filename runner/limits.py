@@ -35,16 +35,34 @@ TF32_SWITCH = "NVIDIA_TF32_OVERRIDE"
 
 
 def architecture(model: str) -> int | None:
-    """Ten times the compute capability of a card, such as 70 for a V100; None for a model not known here."""
+    """Ten times the compute capability of a card, such as 70 for a V100, as its name says or is known for."""
+    if found := re.search(r"\bsm_([1-9]\d{1,2})\b", model):
+        return int(found[1])
     return next((number for pattern, number in ARCHITECTURES if re.search(pattern, model, re.I)), None)
 
 
 def memory_gib(model: str) -> float | None:
     """The memory of a card as its name tells, or as all of that name have it; None elsewhere."""
-    found = re.search(r"(\d{1,4}) ?GB\b", model, re.I)
+    found = re.search(r"(\d{1,4}) ?Gi?B\b", model, re.I)
     if found:
         return float(found[1])
     return next((float(gib) for pattern, gib in MEMORY if re.search(pattern, model, re.I)), None)
+
+
+def remark(workload: Workload, cluster: Cluster) -> str | None:
+    """What could not be judged of these cards, and how to state it; None where all could."""
+    model, limits = cluster.card_model, workload.limits
+    if not model:
+        return None
+    unknown = [
+        *(["architecture"] if limits.architectures and architecture(model) is None else []),
+        *(["memory"] if limits.least_memory_gib and memory_gib(model) is None else []),
+    ]
+    if not unknown:
+        return None
+    text = f"{workload.name}: {' and '.join(unknown)} of {model} not known here, and so not judged"
+    example = " ".join({"architecture": "sm_90", "memory": "80GB"}[each] for each in unknown)
+    return f'{text}; write what it has behind its name in cluster_card_model, as in "{model} {example}"'
 
 
 def refusal(

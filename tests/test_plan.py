@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner import catalog, plan, records
+from runner import catalog, limits, parsers, plan, records
+from runner.cli import main
 from runner.errors import UsageError
 from runner.io import workloads
 from runner.io.files import read_json, write_json
@@ -35,12 +38,12 @@ def load(name: str) -> Workload:
     return catalog.workload(name, document, tuple(PROGRESS), f"{name}.yml")
 
 
-def alike(count: int, cards: int = 8) -> Cluster:
+def alike(count: int, cards: int = 8, model: str = "V100") -> Cluster:
     hosts = [
         {"name": f"gpu{i}", "address": f"10.0.0.{i}", "cards": cards, "connection": "ssh"}
         for i in range(1, count + 1)
     ]
-    return cluster(hosts, "V100")
+    return cluster(hosts, model)
 
 
 def planned(overrides: Overrides, on: Cluster, name: str = "sample") -> tuple[Cell, ...]:
@@ -221,3 +224,103 @@ def test_cell_json_has_what_the_agent_reads(written: Plan) -> None:
     assert body["progress"] == "^runkit step "
     assert body["deadlines"] == {"start_s": 60.0, "progress_s": 30.5, "total_s": 4000.0}
     assert body["placement"] == [{"host": f"gpu{i}", "ranks": 8} for i in range(1, 5)]
+
+
+# --- cards that are not known --------------------------------------------------------------
+
+
+def needy(name: str = "resnet50_ngc_tensorflow1") -> Workload:
+    families = sorted(parsers.families())
+    return workloads.load(name, lambda stem, text, place: catalog.workload(stem, text, families, place))
+
+
+@pytest.mark.parametrize(
+    ("model", "unknown"),
+    [
+        ("An unheard-of card", "architecture and memory"),
+        ("An unheard-of card sm_80", "memory"),
+        ("An unheard-of card 80GB", "architecture"),
+        ("NVIDIA H200", "memory"),
+        ("An unheard-of card sm_80 80 GiB", None),
+        ("Tesla V100-SXM2-32GB", None),
+        ("", None),
+    ],
+)
+def test_what_cannot_be_judged_of_a_card_is_told(model: str, unknown: str | None) -> None:
+    said = limits.remark(needy(), alike(1, model=model))
+    assert (said is None) == (unknown is None)
+    if said:
+        assert f": {unknown} of {model} not known here" in said
+        assert "write what it has behind its name in cluster_card_model" in said
+        # What it proposes to write is understood.
+        proposed = said.rpartition(' as in "')[2].rstrip('"')
+        assert limits.remark(needy(), alike(1, model=proposed)) is None
+    assert limits.remark(load("digits"), alike(1, model=model)) is None
+
+
+def test_what_is_stated_of_an_unknown_card_is_judged() -> None:
+    def reason(model: str) -> str | None:
+        asked = Overrides(precisions=("amp",), cards=(1,))
+        progress = {name: family.progress for name, family in parsers.families().items()}
+        (cell,) = plan.cells([needy()], alike(1, model=model), asked, progress)
+        return cell.reason
+
+    assert reason("An unheard-of card sm_80 80GB") is None
+    assert "none for An unheard-of card sm_90 80GB (sm_90)" in str(reason("An unheard-of card sm_90 80GB"))
+    assert "needs cards of 32 GiB" in str(reason("An unheard-of card sm_80 24GB"))
+
+
+def test_a_dry_run_ends_with_what_could_not_be_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = shutil.copytree(ROOT / "inventory" / "v100x32", tmp_path / "other")
+    facts = there / "group_vars" / "all" / "cluster.yml"
+    facts.write_text(facts.read_text().replace("Tesla V100-SXM2-32GB\n", "An unheard-of card\n"))
+    words = ["-i", str(there), "bench", "-w", "maskrcnn_ngc_tensorflow2", "--cards", "1", "--dry-run"]
+    assert main(words) == 0
+    said, total = capsys.readouterr().out.splitlines()[-2:]
+    assert said.startswith(
+        "# maskrcnn_ngc_tensorflow2: architecture and memory of An unheard-of card not known"
+    )
+    assert total.startswith("# 1 of 1 cells would run")
+
+
+# --- the folder of --scripts ---------------------------------------------------------------
+
+
+def refused_folder(folder: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["-i", "local", "bench", "--cards", "1", "--dry-run", "--scripts", folder]) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    (line,) = found.err.splitlines()
+    return line
+
+
+def test_a_folder_for_scripts_that_cannot_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").touch()
+    for folder, said in (
+        ("", '--scripts "": is empty; name a new folder'),
+        (" ", '--scripts "": is empty; name a new folder'),
+        (str(tmp_path), "there is something already; name a new folder"),
+        (str(tmp_path / "mine.txt"), "is a file; name a new folder"),
+        (str(tmp_path / "mine.txt" / "below"), "Not a directory; choose another folder"),
+        ("/sys/runkit", "choose a folder that you may write to"),
+        (f"{tmp_path}/{'x' * 300}", "File name too long; name a new folder"),
+    ):
+        assert said in refused_folder(folder, capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_disk_without_room_for_the_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8k", "none", tmp_path], capture_output=True
+    ).returncode:
+        pytest.skip("mounting a small file system takes root")
+    try:
+        said = refused_folder(str(tmp_path), capsys)
+        assert "No space left on device; free space or choose another folder" in said
+        assert list(tmp_path.iterdir()) == []
+        assert "; free space or" in refused_folder(str(tmp_path / "new"), capsys)
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.errors import UsageError
+from runner.names import printable
 
 if TYPE_CHECKING:
     from runner import plan
@@ -54,11 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0 when all cells are measured, 1 when some are not; raises for everything else."""
-    from runner import bench, conduct, dryrun, parsers, plan
+    from runner import bench, conduct, dryrun, limits, parsers, plan
     from runner.io import ansible, inventory, rundir, scripts
 
     if args.scripts is not None and not args.dry_run:
         raise UsageError("--scripts: writes what --dry-run prints; give --dry-run too")
+    if args.scripts is not None and not args.scripts.strip():
+        raise UsageError('--scripts "": is empty; name a new folder')
     if args.attach is not None or args.resume is not None:
         _refuse_matrix(args)
         earlier = conduct.open_run(rundir.find(args.resume if args.attach is None else args.attach))
@@ -68,13 +72,16 @@ def run(args: argparse.Namespace) -> int:
     cluster = inventory.load(args.inventory, ansible.inventory_list)
     cells = plan.cells(chosen, cluster, asked, {name: f.progress for name, f in parsers.families().items()})
     refused = all(cell.state == "refused" for cell in cells)
+    remarks = [text for each in chosen if (text := limits.remark(each, cluster))]
     if args.dry_run:
-        print(dryrun.dry_run(cells, cluster), end="")
         if args.scripts is not None:
             scripts.write(Path(args.scripts), dryrun.scripts(cells, cluster, chosen), chosen)
+        print(dryrun.dry_run(cells, cluster, remarks=remarks), end="")
         return 2 if refused else 0
     if refused:
         raise UsageError("; ".join(f"{cell.id}: refused: {cell.reason}" for cell in cells))
+    for text in remarks:
+        print(f"runkit: {printable(text)}", file=sys.stderr)
     return bench.new(cluster, chosen, cells, args.detach)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -30,9 +31,15 @@ def write_bytes(path: Path, data: bytes) -> None:
     except OSError as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        raise StorageError(
-            f"{path}: cannot be written: {error.strerror}; free space or choose another folder"
-        ) from error
+        raise StorageError(f"{path}: cannot be written: {error.strerror}; {_remedy(error)}") from error
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free space or choose another folder"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "choose a folder that you may write to"
+    return "choose another folder"
 
 
 def write_json(path: Path, schema: str, version: int, body: Mapping[str, Any]) -> None:
