@@ -1,0 +1,262 @@
+"""The rate that a run settled at, with a 95 % confidence interval: found in its records, not decreed.
+
+    1. Records far from the rest are left out: the slow ones at an epoch's beginning, at the end of the log
+       and elsewhere (checkpoints, stalled storage), and the few that are too fast. Far is more than 6
+       standard deviations as the median absolute deviation gives them, the identifier of Hampel (The
+       influence curve and its role in robust estimation, JASA 69, 1974); both sides alike, so that heavy
+       tails pull the mean nowhere.
+    2. The warm-up is cut where the standard error of what is left is least: MSER-5 (White, An effective
+       truncation heuristic for bias reduction in simulation output, Simulation 69, 1997), in batches of 5
+       where there are 60 records or more. A head that does not differ from the rest is put back; one that
+       does is cut half as long again, for what its slope still holds.
+    3. The interval is that of a mean of autocorrelated values: its variance is the spectral density at
+       frequency 0 of an autoregressive model whose order has the least AIC (Heidelberger and Welch, A
+       spectral method for confidence interval generation, CACM 24, 1981), with Kendall's correction
+       (Biometrika 41, 1954) of the bias towards independence and Student's t for the effective number of
+       records. Fewer than 50 effective records carry no interval.
+
+The mean is taken in what the log measures: of seconds per step where it states those, of rates elsewhere.
+A running mean is first taken apart into the means between one record and the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from math import fsum, inf, log, log10, sqrt
+from statistics import NormalDist, median
+
+FAR = 6.0  # standard deviations from the median
+EFFECTIVE = 50  # independent records that an interval needs
+LEAST = 10  # records that a steady rate needs
+BATCH, BATCHED = 5, 60  # of MSER-5, and from how many records on
+DIFFERS = 3.0  # standard errors between the head and the rest of a run
+ORDER = 12  # most terms of the autoregressive model
+ROUNDING = 0.005  # most relative error that rounding may put into an interval of a running mean
+CONFIDENCE = 0.95
+SEARCHED = (
+    1.1  # times as wide: what choosing the window from the same records costs, as measured in the tests
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One record: its index, its value as the log measures it (a rate, or seconds per step), its epoch."""
+
+    index: int
+    value: float
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """A steady value, in the measure of the samples.
+
+    ``ci95`` is None where the records carry no interval; ``effective`` says how many independent records
+    they are worth. ``first`` and ``last`` are indices of samples, as are those of ``left_out``, each with its
+    reason: ``warm_up epoch_boundary stall partial_interval too_fast no_figure``. ``drift``: the halves of
+    the window differ by more than chance allows.
+    """
+
+    mean: float
+    ci95: tuple[float, float] | None
+    records: int
+    effective: float
+    first: int
+    last: int
+    left_out: tuple[tuple[int, str], ...]
+    drift: bool
+
+
+def steady(samples: Sequence[Sample], seconds: bool = False) -> Steady | None:
+    """Find the steady value of ``samples``, in order; None where fewer than LEAST would carry it.
+
+    ``seconds``: the values are seconds per step, so the greater is the slower.
+    """
+    usable = [one for one in samples if 0 < one.value < inf]
+    left_out = [(one.index, "no_figure") for one in samples if not 0 < one.value < inf]
+    values = [one.value for one in usable]
+    grain = _grain(values)
+    far = _far(values, grain)
+    left_out += [(usable[at].index, _why(usable, at, seconds)) for at in far]
+    kept = [at for at in range(len(usable)) if at not in far]
+    start = _warm_up([values[at] for at in kept])
+    left_out += [(usable[at].index, "warm_up") for at in kept[:start]]
+    window = kept[start:]
+    if len(window) < LEAST:
+        return None
+    inside = [values[at] for at in window]
+    mean, error, effective = _mean(inside)
+    half = _t(effective) * error * SEARCHED + (grain / 2 if error * sqrt(effective) < grain else 0)
+    return Steady(
+        mean=mean,
+        ci95=(mean - half, mean + half) if effective >= EFFECTIVE and half < mean else None,
+        records=len(window),
+        effective=effective,
+        first=usable[window[0]].index,
+        last=usable[window[-1]].index,
+        left_out=tuple(sorted(left_out)),
+        drift=_drifts(inside),
+    )
+
+
+def intervals(means: Sequence[Sample], steps: Sequence[int], seconds: bool = False) -> list[Sample]:
+    """Take running means apart; ``steps`` says of how many steps each is the mean.
+
+    A mean over k steps and the one before it, over j, leave that of the k - j between them: of the seconds
+    per step, whose inverse a mean rate states. Where k is not more than j, the mean began anew. What
+    rounding would drown, a short interval late in a long mean, is taken together with the next.
+    """
+    grain = _grain([one.value for one in means]) / max((one.value for one in means), default=1.0)
+    made: list[Sample] = []
+    before, since, newest = (
+        0.0,
+        0,
+        0,
+    )  # seconds and steps up to the last interval made; steps of the last mean
+    for one, now in zip(means, steps, strict=True):
+        if now <= newest:
+            before, since = 0.0, 0
+        newest = now
+        spent = now * one.value if seconds else now / one.value
+        if now - since < now * grain / ROUNDING:
+            continue
+        each = (spent - before) / (now - since)
+        if each > 0:
+            made.append(Sample(one.index, each if seconds else 1 / each, one.epoch))
+        before, since = spent, now
+    return made
+
+
+# --- what does not belong --------------------------------------------------------------------
+
+
+def _far(values: Sequence[float], grain: float) -> set[int]:
+    """Indices of the values that are far from the median, and by more than the last digit that is printed."""
+    if not values:
+        return set()
+    middle = median(values)
+    spread = median(abs(value - middle) for value in values) / NormalDist().inv_cdf(0.75)
+    limit = max(FAR * spread, 3 * grain)
+    return {at for at, value in enumerate(values) if abs(value - middle) > limit}
+
+
+def _grain(values: Sequence[float]) -> float:
+    """One unit in the last place that the log prints: values are written with so many decimals, no more."""
+    exponents = [Decimal(repr(value)).normalize().as_tuple().exponent for value in values]
+    return float(10.0 ** min((one for one in exponents if isinstance(one, int)), default=0))
+
+
+def _why(samples: Sequence[Sample], at: int, seconds: bool) -> str:
+    if (samples[at].value > median(one.value for one in samples)) != seconds:
+        return "too_fast"
+    if at == len(samples) - 1:
+        return "partial_interval"
+    if at and samples[at].epoch != samples[at - 1].epoch:
+        return "epoch_boundary"
+    return "warm_up" if at == 0 else "stall"
+
+
+def _warm_up(values: Sequence[float]) -> int:
+    """How many values at the beginning are not yet of the steady state."""
+    cut = _least_error(values)
+    if cut == 0:
+        return 0
+    head, rest = values[:cut], values[cut:]
+    if len(rest) < LEAST:
+        return cut
+    mean, error, _ = _mean(rest)
+    of_head = error * sqrt(len(rest) / len(head))
+    if abs(fsum(head) / len(head) - mean) < DIFFERS * sqrt(error**2 + of_head**2):
+        return 0
+    return min(cut + cut // 2, len(values) // 2)
+
+
+def _least_error(values: Sequence[float]) -> int:
+    """MSER: the cut in the first half after which the squared standard error of the mean is least."""
+    size = BATCH if len(values) >= BATCHED else 1
+    first = len(values) % size
+    batches = [fsum(values[at : at + size]) / size for at in range(first, len(values), size)]
+    if len(batches) < 4:
+        return 0
+    shift = batches[-1]  # sums of what is near zero keep their digits
+    best, least = 0, inf
+    total = squares = 0.0
+    for at in range(len(batches) - 1, -1, -1):
+        total += batches[at] - shift
+        squares += (batches[at] - shift) ** 2
+        left = len(batches) - at
+        error = max(squares - total**2 / left, 0.0) / left**2
+        if at <= len(batches) // 2 and error <= least:
+            best, least = at, error
+    return first + best * size if best else 0
+
+
+def _drifts(values: Sequence[float]) -> bool:
+    """Whether the two halves differ beyond chance, as Geweke (1992) compares the ends of a sequence."""
+    half = len(values) // 2
+    if half < LEAST:
+        return False
+    (one, error, _), (other, another, _) = _mean(values[:half]), _mean(values[half:])
+    return abs(one - other) > 2 * DIFFERS * sqrt(error**2 + another**2)
+
+
+# --- the interval ----------------------------------------------------------------------------
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, its standard error, effective number of values."""
+    number = len(values)
+    mean = fsum(values) / number
+    deviations = [value - mean for value in values]
+    variance = fsum(one * one for one in deviations) / (number - 1)
+    if variance == 0:
+        return mean, 0.0, float(number)
+    effective = number / _inflation(deviations)
+    return mean, sqrt(variance / effective), effective
+
+
+def _inflation(deviations: Sequence[float]) -> float:
+    """How many times the variance of the mean is that of independent values; at least 1."""
+    number = len(deviations)
+    covariances = [
+        fsum(map(float.__mul__, deviations, deviations[lag:])) / number
+        for lag in range(min(ORDER, number // 10, int(10 * log10(number))) + 1)
+    ]
+    weights, error = _autoregression(covariances, number)
+    memory = fsum(weights)
+    if memory > 0:
+        memory = min(memory + (1 + 3 * memory) / number, 0.99)
+    shrunk = error * number / (number - len(weights) - 1) / covariances[0] * (number - 1) / number
+    return max(1.0, shrunk / (1 - memory) ** 2)
+
+
+def _autoregression(covariances: Sequence[float], number: int) -> tuple[list[float], float]:
+    """Yule-Walker by Levinson's recursion, to the order of least AIC: the weights, the error left."""
+    weights: list[float] = []
+    error = covariances[0]
+    best, least = (weights, error), number * log(error)
+    for order in range(1, len(covariances)):
+        against = fsum(weight * covariances[order - 1 - at] for at, weight in enumerate(weights))
+        last = (covariances[order] - against) / error
+        weights = [weight - last * weights[order - 2 - at] for at, weight in enumerate(weights)] + [last]
+        error *= 1 - last * last
+        if error <= 0:
+            break
+        criterion = number * log(error) + 2 * order
+        if criterion < least:
+            best, least = (weights, error), criterion
+    return best
+
+
+def _t(effective: float) -> float:
+    """The quantile of Student's t for CONFIDENCE, by Fisher's expansion in 1 / degrees of freedom."""
+    freedom = max(effective - 1, 3.0)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + fsum(term / freedom ** (at + 1) for at, term in enumerate(terms))
