@@ -8,30 +8,31 @@ Memory stays bounded whatever the input holds; what had to be dropped or replace
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from runner.io.sources import CHUNK, File, Opened, Source
+from runner.io import pieces
+from runner.io.pieces import BLOCK, LINE_LIMIT
+from runner.io.sources import File, Source
 from runner.model import Line, Problem
 
-LINE_LIMIT = 1 << 16  # bytes kept of a line; the longest real one seen is 41,861
-
-_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
 _STAMP = r"\[?[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]? ?"
 _JOB_AND_RANK = r"\[(?:[^\s\[\]@]{1,255}@)?\d{1,9},(\d{1,9})\](?:\[[^\s\[\]]{1,255}\])?"
 _TAG = re.compile(f"(?:{_STAMP}(?:{_JOB_AND_RANK})?|{_JOB_AND_RANK})<(stdout|stderr|stddiag)>: ?", re.ASCII)
 
 
 class Log:
-    """One log. Iterate once: the lines; ``sha256`` and ``problems`` are known when they have ended.
+    """One log, read in blocks of ``block`` bytes.
+
+    Iterate once: the lines; ``sha256`` and ``problems`` are known when they have ended.
 
     ``sha256`` is of the bytes as they lie on the disk. Iterating raises UsageError where the source cannot
     be read, or is packed in a way that is not understood.
     """
 
-    def __init__(self, source: Path | Source, name: str) -> None:
+    def __init__(self, source: Path | Source, name: str, block: int = BLOCK) -> None:
         self.source = File(source) if isinstance(source, Path) else source
-        self.name = name
+        self.name, self.block = name, block
         self.sha256: str | None = None
         self._gbk: list[int] = [0, 0]  # how many lines were GBK, the first of them
         self._broken: list[int] = [0, 0]  # how many lines were not UTF-8, the first of them
@@ -39,8 +40,13 @@ class Log:
 
     def __iter__(self) -> Iterator[Line]:
         with self.source.open() as raw:
-            for number, piece in _pieces(raw):
-                yield from _untagged(number, self._text(number, piece))
+            yield from self._lines(pieces.every(raw, self.block))
+            self.sha256 = raw.sha256
+
+    def holding(self, words: Sequence[str]) -> Iterator[Line]:
+        """Yield the lines that hold one of ``words``, and perhaps others; many times as fast as all lines."""
+        with self.source.open() as raw:
+            yield from self._lines(pieces.holding(raw, words, self.block))
             self.sha256 = raw.sha256
 
     @property
@@ -58,11 +64,12 @@ class Log:
             found.append(Problem("line_too_long", self._long[1], text))
         return tuple(found)
 
+    def _lines(self, cut: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
+        for number, piece in cut:
+            yield from _untagged(number, self._text(number, piece))
+
     def _text(self, number: int, piece: bytes) -> str:
-        if b"\0" in piece:
-            piece = piece.replace(b"\0", b"")
-        if b"\x1b" in piece:
-            piece = _ANSI.sub(b"", piece)
+        piece = pieces.without_codes(piece)
         if len(piece) > LINE_LIMIT:
             _count(self._long, number)
             return piece[:LINE_LIMIT].decode("utf-8", "replace")
@@ -85,27 +92,6 @@ class Log:
             return piece.decode("utf-8", "replace")
         _count(self._gbk, number)
         return text
-
-
-# --- bytes ---------------------------------------------------------------------------------
-
-
-def _pieces(stream: Opened) -> Iterator[tuple[int, bytes]]:
-    r"""Yield number and bytes of each line that is not empty; of an overlong one LINE_LIMIT + 1 bytes.
-
-    The number counts from 1 and goes up at ``\n`` alone.
-    """
-    number, tail = 1, b""
-    while chunk := stream.read(CHUNK):
-        *lines, tail = (tail + chunk).split(b"\n")
-        for line in lines:
-            yield from ((number, piece[: LINE_LIMIT + 1]) for piece in line.split(b"\r") if piece)
-            number += 1
-        *pieces, tail = tail.split(b"\r")
-        yield from ((number, piece[: LINE_LIMIT + 1]) for piece in pieces if piece)
-        tail = tail[: LINE_LIMIT + 1]  # what lies beyond would be left out anyway
-    if tail:
-        yield number, tail
 
 
 # --- text ----------------------------------------------------------------------------------

@@ -1,0 +1,102 @@
+r"""Cut the bytes of a log into the pieces that ``\n`` and ``\r`` part: all of them, or those that hold some words.
+
+Nearly all bytes of a large log say nothing to anybody. So a log is read in blocks of whole pieces, all words are
+looked for at once in a block, and only the pieces that hold one are cut out of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from ahocorasick_rs import BytesAhoCorasick, Implementation
+
+LINE_LIMIT = 1 << 16  # bytes kept of a piece; the longest real one seen is 41,861
+BLOCK = 1 << 18  # bytes read at a time: few enough to stay in the processor's cache meanwhile
+
+# The codes of terminals; none goes beyond its piece
+_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
+_BREAK = re.compile(rb"[\r\n]|\Z")
+
+
+class Stream(Protocol):
+    """Bytes to be read on: up to ``size`` at a time, none at the end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def every(stream: Stream, size: int) -> Iterator[tuple[int, bytes]]:
+    r"""Yield number and bytes of each piece that is not empty; of an overlong one LINE_LIMIT + 1 bytes.
+
+    The number counts from 1 and goes up at ``\n`` alone. ``size`` is that of the blocks.
+    """
+    number = 1
+    for block in _blocks(stream, size):
+        yield from _cut(block, number)
+        number += block.count(b"\n")
+
+
+def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield what ``every`` does, but for pieces without any of ``words`` that are short enough and UTF-8.
+
+    The pieces may have lost their NUL and ANSI codes, in the middle of which a word may stand.
+    """
+    finder = BytesAhoCorasick([word.encode() for word in words], implementation=Implementation.DFA)
+    number = 1
+    for block in _blocks(stream, size):
+        plain = _plain(block)
+        if plain is None:
+            yield from _cut(block, number)
+            number += block.count(b"\n")
+            continue
+        end = 0
+        for _, at, _ in finder.find_matches_as_indexes(plain):
+            if at >= end:  # not in the piece that was cut out last
+                number += plain.count(b"\n", end, at)
+                start = max(plain.rfind(b"\n", end, at), plain.rfind(b"\r", end, at)) + 1
+                end = _BREAK.search(plain, at).start()
+                yield number, plain[start:end]
+        number += plain.count(b"\n", end)
+
+
+def without_codes(data: bytes) -> bytes:
+    """Strip NUL and ANSI codes."""
+    if b"\0" in data:
+        data = data.replace(b"\0", b"")
+    return _ANSI.sub(b"", data) if b"\x1b" in data else data
+
+
+def _blocks(stream: Stream, size: int) -> Iterator[bytes]:
+    """Yield the bytes in blocks of whole pieces, but for what exceeds an overlong one."""
+    tail = b""
+    while chunk := stream.read(size):
+        block = tail + chunk
+        cut = block.rfind(b"\n") + 1
+        cut = max(cut, block.rfind(b"\r", cut) + 1)
+        tail = block[cut : cut + LINE_LIMIT + 1]  # what lies beyond would be left out anyway
+        if cut:
+            yield block[:cut]
+    if tail:
+        yield tail
+
+
+def _cut(block: bytes, number: int) -> Iterator[tuple[int, bytes]]:
+    for line in block.split(b"\n"):
+        yield from ((number, piece[: LINE_LIMIT + 1]) for piece in line.split(b"\r") if piece)
+        number += 1
+
+
+def _plain(block: bytes) -> bytes | None:
+    """Strip the codes of a block; None where a piece is too long or not UTF-8."""
+    half = LINE_LIMIT // 2  # an overlong piece covers one such part from end to end
+    for at in range(0, len(block) - half + 1, half):
+        if block.find(b"\n", at, at + half) < 0 and block.find(b"\r", at, at + half) < 0:
+            return None
+    block = without_codes(block)
+    if not block.isascii():
+        try:
+            block.decode()
+        except UnicodeDecodeError:
+            return None
+    return block
