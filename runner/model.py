@@ -362,7 +362,8 @@ class LogRun:
     gpu: str | None = None
     driver: str | None = None
     nccl: str | None = None
-    transport: str | None = None
+    transport: Mapping[str, Any] | None = None  # as NCCL says it; see docs/contracts.md
+    lines_not_used: Mapping[str, int] = field(default_factory=dict)  # that look like records, by reason
     steady: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)  # what only this family's logs say
 

@@ -5,6 +5,7 @@
     parse(lines, log, known)          the runs in a log
     parse_cell(lines, log, known)     the one run that a cell's logs must hold
     document(run)                     a run as ``parse --json`` shows it
+    in_words(transport)               a run's transport in one line
 
 Detection is by whole grammar, never by a keyword: a log belongs to each family of which a record or a final
 figure is in it. To add a family, add a module with a ``FAMILY`` and a pair under ``tests/parsers/<family>/``.
@@ -23,6 +24,8 @@ from runner.model import Line, LogRun, Problem
 from runner.names import hint, printable, shown
 from runner.parsers._document import document
 from runner.parsers._engine import Family, Found, Row, scan
+from runner.parsers._environment import ENVIRONMENT
+from runner.parsers._nccl import in_words
 from runner.parsers._runs import Known, runs
 from runner.parsers._values import same_precision
 
@@ -34,6 +37,7 @@ __all__ = [
     "detect",
     "document",
     "families",
+    "in_words",
     "parse",
     "parse_cell",
     "same_precision",
@@ -60,8 +64,8 @@ def parse(lines: Iterable[Line], log: str, known: Known = NOTHING_KNOWN) -> list
 
     Raises UnknownLog where no grammar fits, UsageError where ``known`` names no family or no rule.
     """
-    found = scan(lines, _asked_for(known))
-    made = [(hits, run) for hits in found for run in runs(hits, log, known)]
+    *found, around = scan(lines, (*_asked_for(known), ENVIRONMENT))
+    made = [(hits, run) for hits in found for run in runs(hits, log, known, around.hits)]
     if not made:
         raise UnknownLog(_nothing(log, found))
     return [run for _, run in sorted(made, key=lambda pair: _first_line(*pair))]

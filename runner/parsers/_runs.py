@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,8 +11,11 @@ from typing import NamedTuple, TypeVar
 
 from runner.model import LogRun, Problem
 from runner.names import shown
-from runner.parsers._engine import Family, Found
+from runner.parsers._engine import Family, Found, Hit
+from runner.parsers._environment import Surroundings, surroundings
+from runner.parsers._not_used import not_used
 from runner.parsers._segments import COUNTS, Segment, chosen_rank, segments
+from runner.parsers._stalls import stalls
 from runner.parsers._values import count, duration, fraction, name_says, precision, same_precision
 from runner.rates import FEW, Scale, all_cards, figure, overview, parse_rule, select
 
@@ -31,14 +35,18 @@ class Known(NamedTuple):
     precision: str | None = None
 
 
-def runs(found: Found, log: str, known: Known) -> list[LogRun]:
-    """Make the runs that one family's grammar found in a log, in order; empty where it proved nothing."""
+def runs(found: Found, log: str, known: Known, around: Sequence[Hit] = ()) -> list[LogRun]:
+    """Make the runs that one family's grammar found in a log, in order; empty where it proved nothing.
+
+    ``around`` is what the log says of the machine, see ``_environment``.
+    """
     if not found.proved:
         return []
     ranks = Counter(hit.line.rank for hit in found.hits if hit.record is not None)
     made: list[LogRun] = []
-    for segment in segments(found.hits, chosen_rank(found.hits)):
-        run = _run(found.family, segment, log, known)
+    parts = segments(found.hits, chosen_rank(found.hits))
+    for segment, lines in zip(parts, _shared_out(around, parts), strict=True):
+        run = _run(found.family, segment, log, known, surroundings(lines, found.family.framework))
         problems = (*run.problems, *_mixed_ranks(ranks, run), *_duplicate(made, run))
         made.append(found.family.finish(replace(run, problems=problems)))
     return made
@@ -55,8 +63,22 @@ class _Settings(NamedTuple):
     sources: Mapping[str, str]
 
 
-def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
-    said = {key: count(segment.parameters.get(key)) for key in COUNTS}
+def _shared_out(around: Sequence[Hit], parts: Sequence[Segment]) -> list[Sequence[Hit]]:
+    """Give each run the lines that stand in or before it, the last one what follows as well.
+
+    Logs of one file per process count their lines anew: then all lines belong to every run.
+    """
+    ends = [part.last_line for part in parts]
+    numbers = [hit.line.number for hit in around]
+    if ends != sorted(ends) or numbers != sorted(numbers):
+        return [around] * len(parts)
+    cuts = [0, *(bisect_right(numbers, end) for end in ends[:-1]), len(numbers)]
+    return [around[first:last] for first, last in pairwise(cuts)]
+
+
+def _run(family: Family, segment: Segment, log: str, known: Known, around: Surroundings) -> LogRun:
+    stated = _stated(segment.parameters)
+    said = {**stated, **_by_nccl(stated, around)}
     named = name_says(log)
     settings = _settings(segment, said, named, known)
     threads = count(segment.facts.get("threads") or named.get("threads"))
@@ -64,7 +86,7 @@ def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
     values = all_cards(segment.records, family.scope, scale)
     summary = _summary(segment, family, scale)
     rule = known.rule or family.rule
-    text = segment.parameters.get
+    text = {**around.known, **segment.parameters}.get
     return LogRun(
         log=log,
         sha256=None,
@@ -76,7 +98,7 @@ def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
         gpu=text("gpu"),
         driver=text("driver"),
         nccl=text("nccl"),
-        transport=text("transport"),
+        transport=around.nccl.transport,
         **settings._asdict(),
         unit=text("unit", family.unit),
         scope=family.scope,
@@ -88,14 +110,33 @@ def _run(family: Family, segment: Segment, log: str, known: Known) -> LogRun:
         time_to_target_s=duration(segment.outcomes.get("time_to_target_s")),
         accuracy=fraction(segment.outcomes.get("accuracy")),
         complete=segment.complete,
+        lines_not_used={**segment.not_used, **not_used(rule, segment.records, family.scope, values)},
         problems=(
             *_lines_at_fault(segment),
             *_name_disagrees(segment.parameters, said, named),
+            *_log_disagrees(stated, around, named),
+            *around.nccl.problems,
             *_truncated(segment),
             *(_scale_unknown(family, segment, values) or _few_records(rule, values, summary)),
+            *stalls(segment.records, family.scope, around.saves),
         ),
-        facts={**segment.facts, "threads": threads} if threads else dict(segment.facts),
+        facts={**around.facts, **segment.facts, **({"threads": threads} if threads else {})},
     )
+
+
+def _stated(parameters: Mapping[str, str]) -> dict[str, int | None]:
+    """How many took part as the family's own lines say it; some say only how many cards each host has."""
+    said = {key: count(parameters.get(key)) for key in COUNTS}
+    per_host = count(parameters.get("cards_per_host"))
+    if said["cards"] is None and said["hosts"] and per_host:
+        said["cards"] = said["hosts"] * per_host
+    return said
+
+
+def _by_nccl(stated: Mapping[str, int | None], around: Surroundings) -> Mapping[str, int | None]:
+    """How many took part as NCCL says it, where the family's own lines do not."""
+    counted = {"cards": around.nccl.cards, "hosts": around.nccl.hosts}
+    return {key: number for key, number in counted.items() if stated[key] is None}
 
 
 def _settings(
@@ -172,6 +213,21 @@ def _name_disagrees(
         for key, (in_log, in_name) in pairs.items()
         if in_log is not None and in_name is not None and in_log != in_name
     ]
+
+
+def _log_disagrees(
+    stated: Mapping[str, int | None], around: Surroundings, named: Mapping[str, str]
+) -> list[Problem]:
+    nccl = around.nccl
+    found = [
+        f"{key}: the log says {stated[key]}, NCCL in it {number}; the former holds"
+        for key, number in (("cards", nccl.cards), ("hosts", nccl.hosts))
+        if number is not None and stated[key] not in (None, number)
+    ]
+    hosts = stated["hosts"] or count(named.get("hosts"))
+    if hosts is not None and nccl.hosts is None and nccl.least_hosts > hosts:
+        found.append(f"hosts: {hosts} by the log or its name, NCCL in it speaks on {nccl.least_hosts}")
+    return [Problem("log_disagrees", None, text) for text in found]
 
 
 def _truncated(segment: Segment) -> list[Problem]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from runner.model import Record
 from runner.parsers._engine import Hit
@@ -23,6 +24,7 @@ class Segment:
         self.records: list[Record] = []
         self.bad: list[Hit] = []
         self.nan_losses: list[Hit] = []
+        self.not_used: Counter[str] = Counter()  # lines that look like records and give none, by reason
         self.banner: Mapping[str, str] | None = None
         self.last_line = 0
         self.complete = False
@@ -51,6 +53,8 @@ class Segment:
         self.summed_up = self.summed_up or hit.kind == "summary"
         if hit.nan_loss:
             self.nan_losses.append(hit)
+        if hit.record is None:
+            self.not_used.update(_no_record(hit))
         if hit.record is not None:
             self.records.append(hit.record)
         elif hit.bad:
@@ -76,21 +80,22 @@ class Segment:
                 self.parameters.setdefault(key, text)
 
 
-def segments(hits: Sequence[Hit], rank: int | None) -> Iterator[Segment]:
+def segments(hits: Sequence[Hit], rank: int | None) -> list[Segment]:
     """Part the lines of ``rank`` into runs, in order; runs without any result are left out."""
-    segment = Segment()
+    made = [Segment()]
     for hit in hits:
         if not _belongs(hit, rank):
             if hit.kind in ("start", "note"):  # other ranks know as well how many they are
-                segment.learn({key: hit.values[key] for key in COUNTS if key in hit.values})
+                made[-1].learn({key: hit.values[key] for key in COUNTS if key in hit.values})
+            elif hit.kind in ("record", "near"):
+                made[-1].not_used["other_rank"] += 1
             continue
-        if segment.is_left_by(hit):
-            if segment.has_results:
-                yield segment
-            segment = Segment()
-        segment.take(hit)
-    if segment.has_results:
-        yield segment
+        if made[-1].is_left_by(hit):
+            made = [*made, Segment()] if made[-1].has_results else [*made[:-1], _anew(made[-1])]
+        made[-1].take(hit)
+    if len(made) > 1 and not made[-1].has_results:
+        made[-2].not_used += made.pop().not_used
+    return made if made[-1].has_results else []
 
 
 def chosen_rank(hits: Sequence[Hit]) -> int | None:
@@ -105,6 +110,18 @@ def chosen_rank(hits: Sequence[Hit]) -> int | None:
 def _belongs(hit: Hit, rank: int | None) -> bool:
     """Whether a line is the chosen rank's, or one that the launcher wrote for all (no rank, no record)."""
     return hit.line.rank == rank or (hit.line.rank is None and hit.kind in ("start", "summary", "note"))
+
+
+def _anew(without_results: Segment) -> Segment:
+    """Begin again; what other ranks wrote meanwhile stays counted."""
+    segment = Segment()
+    segment.not_used = without_results.not_used
+    return segment
+
+
+def _no_record(hit: Hit) -> Sequence[str]:
+    """Why a line that looks like a record is none; nothing for a final figure."""
+    return {"near": ["near_miss"], "record": ["no_figure"]}.get(hit.kind, [])
 
 
 def _position(record: Record) -> tuple[int, int]:
