@@ -1,15 +1,14 @@
-"""Where the bytes of a log come from: a file, whatever it is packed with, opened so that nothing can happen.
+"""Where the bytes of a log come from: a file or a part of an archive, opened so that nothing can happen.
 
-Nothing is ever written: what is packed is unpacked while it is read, with bounded memory.
+Nothing is ever written: what is packed is unpacked while it is read (see ``packing``).
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import stat
-import zlib
+import tarfile
 from contextlib import AbstractContextManager
 from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
@@ -17,17 +16,20 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from runner.errors import UsageError
+from runner.io.packing import Budget, Readable, unpacked
 from runner.names import printable
 
 CHUNK = 1 << 18  # bytes read at a time
+HEAD = 512  # bytes that tell an archive from a log
 
-_PACKED = {b"\x28\xb5\x2f\xfd": "zstd -d", b"\xfd7zXZ\0": "xz -d", b"BZh": "bzip2 -d", b"PK\x03\x04": "unzip"}
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second of an empty one
 
 
 class Opened(Protocol):
     """A log that is being read: its bytes, unpacked. ``sha256`` is known when they have ended.
 
-    ``sha256`` is of the bytes as they lie there, before they are unpacked. Reading raises UsageError.
+    ``sha256`` is of the bytes as they lie there: of a file as it is on the disk, packed or not; of a member
+    of an archive as it would be there once the archive is unpacked. Reading raises UsageError.
     """
 
     def read(self, size: int, /) -> bytes: ...
@@ -43,23 +45,36 @@ class Source(Protocol):
 
 
 class File:
-    """A file by its path. Raises UsageError where it is not a regular file or cannot be read."""
+    """A file by its path. Opening it raises UsageError where it is no regular file or cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def open(self) -> OpenedFile:
+    def open(self) -> Reading:
         """Open it; reading unpacks it."""
-        return OpenedFile(self.path)
+        return Reading(regular(self.path), place(self.path), Budget(place(self.path)))
 
 
-class OpenedFile:
-    """See Opened."""
+class Refused:
+    """What is not read, and why. Opening it raises that UsageError."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._hashed = path, _Hashed(_opened(path))
+    def __init__(self, error: UsageError) -> None:
+        self.error = error
+
+    def open(self) -> AbstractContextManager[Opened]:
+        """Do not open it."""
+        raise self.error
+
+
+class Reading:
+    """The bytes of ``raw``, unpacked and hashed: see Opened. Closes ``raw`` in the end."""
+
+    def __init__(self, raw: RawIOBase, place: str, budget: Budget) -> None:
+        self._place, self._budget = place, budget
+        self._hashed = _Hashed(raw)
         self._raw = BufferedReader(self._hashed, CHUNK)
-        self._stream: _Readable | None = None
+        self._stream: Readable | None = None
+        self._head = b""
 
     def __enter__(self) -> Self:
         return self
@@ -70,26 +85,36 @@ class OpenedFile:
         self._raw.close()
 
     def read(self, size: int, /) -> bytes:
-        """Read on: up to ``size`` bytes, none at the end."""
+        """Read on: ``size`` bytes or fewer, none at the end. Raises UsageError."""
         try:
             if self._stream is None:
-                self._stream = _unpacked(self._raw, self._path)
-            return self._stream.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UsageError(f"{place(self._path)}: damaged gzip file: {error}; fetch it again") from error
+                self._stream = self._unpacked()
+            found, self._head = self._head, b""
+            return found or self._stream.read(size)
         except OSError as error:
-            raise unreadable(self._path, error) from error
+            raise unreadable(self._place, error) from error
 
     @property
     def sha256(self) -> str:
-        """Of the file as it lies on the disk, once it has been read to its end."""
+        """Of the bytes before they are unpacked, once they have been read to their end."""
         return self._hashed.digest.hexdigest()
+
+    def _unpacked(self) -> Readable:
+        stream = unpacked(self._raw, self._place, self._budget)
+        if stream is self._raw:
+            head = self._raw.peek(HEAD)
+        else:
+            head = self._head = read_fully(stream, HEAD)
+        if archived(head):
+            advice = "unpack what it lies in and name the folder"
+            raise UsageError(f"{self._place}: an archive within an archive is not opened; {advice}")
+        return stream
 
 
 class _Hashed(RawIOBase):
     """A file that hashes what is read from it."""
 
-    def __init__(self, file: FileIO) -> None:
+    def __init__(self, file: RawIOBase) -> None:
         super().__init__()
         self.file, self.digest = file, hashlib.sha256()
 
@@ -106,33 +131,41 @@ class _Hashed(RawIOBase):
         super().close()
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
+def regular(path: Path) -> FileIO:
+    """Open ``path``, if it is a regular file: opening a FIFO or device could wait for ever or do something.
 
-
-def _opened(path: Path) -> FileIO:
-    """``path``, if it is a regular file: opening a FIFO or a device could wait for ever or do something."""
+    Raises UsageError.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable(place(path), error) from error
     file = FileIO(handle)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         file.close()
-        raise UsageError(f"{place(path)}: not a regular file; name a log file or a folder of logs")
+        raise UsageError(f"{place(path)}: not a regular file; name a log, or a folder or archive of logs")
     return file
 
 
-def _unpacked(raw: BufferedReader[_Hashed], path: Path) -> _Readable:
-    start = raw.peek(512)
-    if start.startswith(b"\x1f\x8b"):
-        return gzip.GzipFile(fileobj=raw)
-    for magic, command in _PACKED.items():
-        if start.startswith(magic):
-            raise UsageError(f"{place(path)}: packed; unpack it with {command} first")
-    if start[257:262] == b"ustar":
-        raise UsageError(f"{place(path)}: an archive; unpack it with tar -xf and name the folder")
-    return raw
+def archived(head: bytes) -> str:
+    """The kind of archive that begins with ``head``, 512 bytes: tar, zip, or none."""
+    if head.startswith(_ZIP):
+        return "zip"
+    if head[257:262] == b"ustar":
+        return "tar"
+    try:  # the oldest form has no mark, but a checksum of these bytes in them
+        tarfile.TarInfo.frombuf(head[:HEAD], "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return ""
+    return "tar"
+
+
+def read_fully(stream: Readable, size: int) -> bytes:
+    """``size`` bytes, or all that there are."""
+    found = b""
+    while len(found) < size and (more := stream.read(size - len(found))):
+        found += more
+    return found
 
 
 def place(path: Path) -> str:
@@ -140,6 +173,6 @@ def place(path: Path) -> str:
     return printable(str(path))
 
 
-def unreadable(path: Path, error: OSError) -> UsageError:
-    """Say that a path cannot be read, and why."""
-    return UsageError(f"{place(path)}: cannot be read: {error.strerror or error}; name a log file or folder")
+def unreadable(place: str, error: OSError) -> UsageError:
+    """Say that something cannot be read, and why."""
+    return UsageError(f"{place}: cannot be read: {error.strerror or error}; name a log file or folder")
