@@ -9,17 +9,24 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from runner.model import LogRun, Problem
-from runner.names import shown
+from runner.model import LogRun
 from runner.parsers._engine import Family, Found, Hit
 from runner.parsers._environment import Surroundings, surroundings
 from runner.parsers._not_used import not_used
+from runner.parsers._problems import (
+    duplicate,
+    few_records,
+    lines_at_fault,
+    log_disagrees,
+    mixed_ranks,
+    name_disagrees,
+    scale_unknown,
+    truncated,
+)
 from runner.parsers._segments import COUNTS, Segment, chosen_rank, segments
 from runner.parsers._stalls import stalls
-from runner.parsers._values import count, duration, fraction, name_says, precision, same_precision
-from runner.rates import FEW, Scale, all_cards, figure, overview, parse_rule, select
-
-CLOCK_STEP_S = 1.0  # a record this much earlier than the one above it: the clock was set back
+from runner.parsers._values import count, duration, fraction, name_says
+from runner.rates import Scale, all_cards, figure, overview, parse_rule
 
 _T = TypeVar("_T")
 
@@ -47,7 +54,7 @@ def runs(found: Found, log: str, known: Known, around: Sequence[Hit] = ()) -> li
     parts = segments(found.hits, chosen_rank(found.hits))
     for segment, lines in zip(parts, _shared_out(around, parts), strict=True):
         run = _run(found.family, segment, log, known, surroundings(lines, found.family.framework))
-        problems = (*run.problems, *_mixed_ranks(ranks, run), *_duplicate(made, run))
+        problems = (*run.problems, *mixed_ranks(ranks, run), *duplicate(made, run))
         made.append(found.family.finish(replace(run, problems=problems)))
     return made
 
@@ -112,12 +119,12 @@ def _run(family: Family, segment: Segment, log: str, known: Known, around: Surro
         complete=segment.complete,
         lines_not_used={**segment.not_used, **not_used(rule, segment.records, family.scope, values)},
         problems=(
-            *_lines_at_fault(segment),
-            *_name_disagrees(segment.parameters, said, named),
-            *_log_disagrees(stated, around, named),
+            *lines_at_fault(segment),
+            *name_disagrees(segment, said, named),
+            *log_disagrees(stated, around, named),
             *around.nccl.problems,
-            *_truncated(segment),
-            *(_scale_unknown(family, segment, values) or _few_records(rule, values, summary)),
+            *truncated(segment),
+            *(scale_unknown(family, segment, values) or few_records(rule, values, summary)),
             *stalls(segment.records, family.scope, around.saves),
         ),
         facts={**around.facts, **segment.facts, **({"threads": threads} if threads else {})},
@@ -145,7 +152,7 @@ def _settings(
     cards, cards_from = _first(known.cards, said["cards"], count(named.get("cards")))
     hosts, hosts_from = _first(known.hosts, said["hosts"], count(named.get("hosts")))
     batch, batch_from = _first(known.batch_size, said["batch_size"], count(named.get("batch_size")))
-    kind, kind_from = _first(known.precision, _precision(segment.parameters), named.get("precision"))
+    kind, kind_from = _first(known.precision, segment.precision, named.get("precision"))
     sources = {"cards": cards_from, "hosts": hosts_from, "batch_size": batch_from, "precision": kind_from}
     whole = cards * batch if cards and batch else None
     if not known.cards and not known.batch_size:
@@ -160,12 +167,6 @@ def _first(option: _T | None, stated: _T | None, named: _T | None) -> tuple[_T |
     return None, None
 
 
-def _precision(parameters: Mapping[str, str]) -> str | None:
-    if "precision" in parameters:
-        return precision(parameters["precision"])
-    return {"True": "amp", "False": "fp32"}.get(parameters.get("amp", ""))
-
-
 def _summary(segment: Segment, family: Family, scale: Scale) -> dict[str, float]:
     """Give the log's own figures for all cards, the one that rule ``summary`` means first."""
     factor = scale.factor(family.summary_scope)
@@ -174,107 +175,3 @@ def _summary(segment: Segment, family: Family, scale: Scale) -> dict[str, float]
     figures = {key: value * factor for key, value in segment.summary.items()}
     first = {family.summary: figures[family.summary]} if family.summary in figures else {}
     return {**first, **figures}
-
-
-# --- problems ------------------------------------------------------------------------------
-
-
-def _lines_at_fault(segment: Segment) -> list[Problem]:
-    found = []
-    if segment.nan_losses:
-        text = f"losses that are no finite number: {len(segment.nan_losses)}; the rates beside them count"
-        found.append(Problem("nan_loss", segment.nan_losses[0].line.number, text))
-    if segment.bad:
-        line = segment.bad[0].line
-        first = shown(line.text.strip())
-        text = f"lines that should hold a figure and do not: {len(segment.bad)}; the first: {first}"
-        found.append(Problem("bad_number", line.number, text))
-    timed = [record for record in segment.records if record.time is not None]
-    for earlier, later in pairwise(timed):
-        if (later.time or 0) < (earlier.time or 0) - CLOCK_STEP_S:
-            text = f"the time of this record is before that of line {earlier.line}"
-            return [*found, Problem("clock_jumped", later.line, text)]
-    return found
-
-
-def _name_disagrees(
-    parameters: Mapping[str, str], said: Mapping[str, int | None], named: Mapping[str, str]
-) -> list[Problem]:
-    pairs: dict[str, tuple[object, object]] = {
-        key: (said[key], count(named.get(key))) for key in ("cards", "hosts", "batch_size")
-    }
-    body, name = _precision(parameters), named.get("precision")
-    if not same_precision(body, name):
-        pairs["precision"] = (body, name)
-    return [
-        Problem(
-            "name_disagrees", None, f"{key}: the log says {in_log}, its name says {in_name}; the log holds"
-        )
-        for key, (in_log, in_name) in pairs.items()
-        if in_log is not None and in_name is not None and in_log != in_name
-    ]
-
-
-def _log_disagrees(
-    stated: Mapping[str, int | None], around: Surroundings, named: Mapping[str, str]
-) -> list[Problem]:
-    nccl = around.nccl
-    found = [
-        f"{key}: the log says {stated[key]}, NCCL in it {number}; the former holds"
-        for key, number in (("cards", nccl.cards), ("hosts", nccl.hosts))
-        if number is not None and stated[key] not in (None, number)
-    ]
-    hosts = stated["hosts"] or count(named.get("hosts"))
-    if hosts is not None and nccl.hosts is None and nccl.least_hosts > hosts:
-        found.append(f"hosts: {hosts} by the log or its name, NCCL in it speaks on {nccl.least_hosts}")
-    return [Problem("log_disagrees", None, text) for text in found]
-
-
-def _truncated(segment: Segment) -> list[Problem]:
-    if segment.complete:
-        return []
-    return [Problem("truncated", segment.last_line, "no end of the training follows; the log may be cut off")]
-
-
-def _scale_unknown(family: Family, segment: Segment, values: Sequence[float]) -> list[Problem]:
-    if values or not any(one.rate is not None or one.step_s for one in segment.records):
-        return []
-    missing = "batch size and cards" if family.scope == "seconds_per_step" else "number of cards or hosts"
-    return [
-        Problem(
-            "scale_unknown", None, f"{family.scope} figures need the {missing}; neither log nor name says it"
-        )
-    ]
-
-
-def _few_records(rule_text: str, values: Sequence[float], summary: Mapping[str, float]) -> list[Problem]:
-    rule = parse_rule(rule_text)
-    if rule.kind != "summary":
-        used = len(select(rule, values))
-        text = f"{rule_text} works on {used} of {len(values)} records; fewer than {FEW} make no firm figure"
-        return [Problem("few_records", None, text)] if used < FEW else []
-    if figure(rule, values, summary) is not None:
-        return []
-    text = f"{rule_text}: no such figure; there is {', '.join(summary) or 'none'}"
-    return [Problem("few_records", None, text)]
-
-
-def _mixed_ranks(ranks: Mapping[int | None, int], run: LogRun) -> list[Problem]:
-    if len(ranks) < 2 or not run.records:
-        return []
-    listed = sorted(ranks.items(), key=lambda entry: (entry[0] is None, entry[0] or 0))
-    counts = ", ".join(
-        f"{'no rank' if rank is None else rank}: {number_of}" for rank, number_of in listed[:40]
-    )
-    text = f"records of several ranks ({counts}); those of rank {run.records[0].rank} count"
-    return [Problem("mixed_ranks", run.records[0].line, text)]
-
-
-def _duplicate(made: Sequence[LogRun], run: LogRun) -> list[Problem]:
-    def setting(one: LogRun) -> tuple[object, ...]:
-        return one.cards, one.batch_size, one.precision
-
-    if not any(setting(one) == setting(run) for one in made):
-        return []
-    line = run.records[0].line if run.records else None
-    return [Problem("duplicate_run", line, "the log holds an earlier run with the same settings")]

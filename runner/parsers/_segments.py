@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from runner.model import Record
 from runner.parsers._engine import Hit
-from runner.parsers._values import number
+from runner.parsers._values import number, precision
 
 COUNTS = ("cards", "hosts", "batch_size", "global_batch")
 _OUTCOMES = ("accuracy", "time_to_train_s", "time_to_target_s")
@@ -34,6 +34,13 @@ class Segment:
     def has_results(self) -> bool:
         """Whether anything was measured."""
         return bool(self.records or self.summed_up or self.bad)
+
+    @property
+    def precision(self) -> str | None:
+        """The precision as the lines of the run say it."""
+        if "precision" in self.parameters:
+            return precision(self.parameters["precision"])
+        return {"True": "amp", "False": "fp32"}.get(self.parameters.get("amp", ""))
 
     def is_left_by(self, hit: Hit) -> bool:
         """Whether ``hit`` begins another run: another banner, or a step back to where this run began.
