@@ -2,6 +2,7 @@
 
     families()                        name -> Family, found by looking into this package
     detect(lines)                     which families' grammars fit
+    words(known)                      what the lines hold that parse needs; all others may be left out
     parse(lines, log, known)          the runs in a log
     parse_cell(lines, log, known)     the one run that a cell's logs must hold
     document(run)                     a run as ``parse --json`` shows it
@@ -23,7 +24,7 @@ from runner.errors import UnknownLog, UsageError
 from runner.model import Line, LogRun, Problem
 from runner.names import hint, printable, shown
 from runner.parsers._document import document
-from runner.parsers._engine import Family, Found, Row, scan
+from runner.parsers._engine import Family, Found, Row, scan, words_of
 from runner.parsers._environment import ENVIRONMENT
 from runner.parsers._nccl import in_words
 from runner.parsers._runs import Known, runs
@@ -41,6 +42,7 @@ __all__ = [
     "parse",
     "parse_cell",
     "same_precision",
+    "words",
 ]
 
 NOTHING_KNOWN = Known()
@@ -57,6 +59,11 @@ def families() -> Mapping[str, Family]:
 def detect(lines: Iterable[Line]) -> tuple[str, ...]:
     """Name the families of which at least one whole record or final figure is in the log."""
     return tuple(found.family.name for found in scan(lines, tuple(families().values())) if found.proved)
+
+
+def words(known: Known = NOTHING_KNOWN) -> tuple[str, ...]:
+    """Give the words of which every line holds one that says something to ``parse``, whatever the log."""
+    return words_of((*_asked_for(known), ENVIRONMENT))
 
 
 def parse(lines: Iterable[Line], log: str, known: Known = NOTHING_KNOWN) -> list[LogRun]:

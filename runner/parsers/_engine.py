@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -155,54 +156,56 @@ class Found:
         return next((hit.line for hit in self.hits if hit.row is None), self.touched)
 
 
+def words_of(families: Iterable[Family]) -> tuple[str, ...]:
+    """Give what to look for in a log: a line without any of them says nothing to the families."""
+    return tuple(dict.fromkeys(word for family in families for word in family.words))
+
+
 def scan(lines: Iterable[Line], families: Sequence[Family]) -> list[Found]:
     """Match every line against every family, in one pass. Raises UsageError on more than HITS_LIMIT hits."""
-    matchers = [(Matcher(family), Found(family)) for family in families]
+    every = [Found(family) for family in families]
+    matchers = [Matcher(family) for family in families]
+    looking = [
+        (word, [place for place, family in enumerate(families) if word in family.words])
+        for word in words_of(families)
+    ]
     for line in lines:
-        for matcher, found in matchers:
-            if not matcher.may_fit(line.text):
-                continue
-            hit = matcher.hit(line)
+        text = line.text
+        for place in {place for word, places in looking if word in text for place in places}:
+            hit, found = matchers[place].hit(line), every[place]
             if hit is not None:
                 found.add(hit)
             elif found.touched is None:
                 found.touched = line
-    every = [found for _, found in matchers]
     proved = {found.family.kind for found in every if found.proved and not found.family.last_resort}
     return [found for found in every if not (found.family.last_resort and found.family.kind in proved)]
 
 
+@cache
+def _regex(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern when it is first needed, and once: a log touches few of the hundreds there are."""
+    return re.compile(pattern, re.ASCII)
+
+
 class Matcher:
-    """The compiled rows of a family, and where in the log it is: the section, the head of the next record."""
+    """The rows of a family, and where in the log it is: the section, the head of the next record."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
         self.section: str | None = None
         self.head: tuple[int | None, Mapping[str, str]] = (None, _NONE)
-        self.near = re.compile(family.near, re.ASCII)
-        self.rows = [
-            (row, re.compile(row.pattern, re.ASCII), row.pairs and re.compile(row.pairs, re.ASCII))
-            for row in family.rows
-        ]
-
-    def may_fit(self, text: str) -> bool:
-        """Whether one of the family's words is in ``text``: nearly all lines end here."""
-        for word in self.family.words:  # noqa: SIM110 - any() takes three times as long, for every line of every log
-            if word in text:
-                return True
-        return False
 
     def fit(self, text: str) -> tuple[Row, dict[str, str]] | None:
         """Find the first row that fits, and what the line says in our words."""
         text = text.strip()
-        for row, pattern, pairs in self.rows:
-            match = pattern.fullmatch(text) if row.within in (None, self.section) else None
+        for row in self.family.rows:
+            match = _regex(row.pattern).fullmatch(text) if row.within in (None, self.section) else None
             if match is None:
                 continue
             ours = row.fields
             said = {key: value for key, value in match.groupdict().items() if value is not None}
             values = {**row.means, **{ours.get(key, key): value for key, value in said.items()}}
-            for key, value in pairs.findall(text) if pairs else ():
+            for key, value in _regex(row.pairs).findall(text) if row.pairs else ():
                 if key in ours:
                     values.setdefault(ours[key], value.strip('"'))
             self.section = values.pop("section", self.section)
@@ -213,7 +216,7 @@ class Matcher:
         """Read a line; None where it says nothing and does not look like a record either."""
         fitting = self.fit(line.text)
         if fitting is None:
-            return Hit(line, None, bad=True) if self.near.search(line.text) else None
+            return Hit(line, None, bad=True) if _regex(self.family.near).search(line.text) else None
         row, values = fitting
         rank, above = self.head
         above = above if rank == line.rank else _NONE

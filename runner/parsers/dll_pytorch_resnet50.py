@@ -60,7 +60,7 @@ FAMILY = Family(
     scope="global",
     rule="summary",
     summary="total_ips",
-    words=("train.", "val.top1", "PARAMETER ", " Iteration: ", *AIRANK_WORDS, *NCCL_WORDS),
+    words=("DLL ", *AIRANK_WORDS, *NCCL_WORDS),
     near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}|Summary:)"
     r"(?:\s.{0,4000}?\btrain\.total_ips\b|\s{0,9}\S{0,20}\s*$)",
     rows=(

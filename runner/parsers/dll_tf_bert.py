@@ -34,7 +34,7 @@ FAMILY = Family(
     scope="global",
     rule="mean:skip=0",
     summary="throughput_train",
-    words=("throughput_train", "Iteration: ", *SHELL_WORDS, *NCCL_WORDS),
+    words=("throughput_train", "DLL ", *SHELL_WORDS, *NCCL_WORDS),
     near=r"\bthroughput_train\b|^\s*DLL .{1,40} - Iteration: \d{1,15}(?:\s{1,9}t[a-z_]{0,20})?\s*$",
     rows=(
         Row(

@@ -33,7 +33,7 @@ FAMILY = Family(
     scope="global",
     rule="mean:skip=5",
     summary="train_throughput",
-    words=("total_ips", "train_throughput", "top1", "DLL ", "Num GPUs", "Per-GPU Batch Size", "Ending Model"),
+    words=("total_ips", "train_throughput", "DLL ", "Num GPUs", "Per-GPU Batch Size", "Ending Model"),
     near=r"\btotal_ips\b|\btrain_throughput\b|^\s*DLL .{1,40} - \([\d, ]{0,40}\)?(?: t[a-z_]*)?\s*$",
     rows=(
         Row(

@@ -29,6 +29,10 @@ from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
 from runner.parsers._values import count
 
 _TYPE = r"(?:u?int(?:8|32|64)?|char|half|float|double|bfloat16|f(?:p)?8e\dm\d)"
+_TYPES = (
+    *(f" {sign}int{bits} " for sign in ("", "u") for bits in ("", "8", "32", "64")),
+    *(" char ", " half ", " float ", " double ", " bfloat16 ", " f8e", " fp8e"),
+)
 _GAP = r" {1,20}"
 _WAY = rf"{FIGURE}{_GAP}{FIGURE}{_GAP}"
 _WRONG = rf"{_GAP}(?:N/A|{FIGURE})"
@@ -72,11 +76,11 @@ FAMILY = Family(
     summary="busbw",
     kind="collective",
     words=(
-        *("# nThread ", "# nccl-tests ", "# Collective ", "Rank ", "# Out of bounds", "# Avg bus bandwidth"),
-        *(" int", " uint", " char", " half", " float", " double", " bfloat16", " f8e", " fp8e"),
+        *("# nThread ", "# nccl-tests ", "# Collective ", " Pid ", "# Out of bounds", "# Avg bus bandwidth"),
+        *_TYPES,
         *NCCL_WORDS,
     ),
-    near=rf"^\s{{0,40}}\d{{1,15}} {{1,20}}\d{{1,15}} {{1,20}}{_TYPE}(?:\s|$)",
+    near=rf"^\s{{0,40}}\d{{1,15}} {{1,20}}\d{{1,15}} {{1,20}}{_TYPE} ",
     rows=(
         Row(
             "record",
