@@ -1,7 +1,7 @@
-r"""Cut the bytes of a log into the pieces that ``\n`` and ``\r`` part: all of them, or those that hold some words.
+r"""Cut the bytes of a log into the pieces that ``\n`` and ``\r`` part: all, or those that hold some words.
 
-Nearly all bytes of a large log say nothing to anybody. So a log is read in blocks of whole pieces, all words are
-looked for at once in a block, and only the pieces that hold one are cut out of it.
+Nearly all bytes of a large log say nothing to anybody. So a log is read in blocks of whole pieces, all words
+are looked for at once in a block, and only the pieces that hold one are cut out of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCK = 1 << 18  # bytes read at a time: few enough to stay in the processor's c
 
 # The codes of terminals; none goes beyond its piece
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
-_BREAK = re.compile(rb"[\r\n]|\Z")
+_REST = re.compile(rb"[^\r\n]*+")
 
 
 class Stream(Protocol):
@@ -55,7 +55,7 @@ def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[i
             if at >= end:  # not in the piece that was cut out last
                 number += plain.count(b"\n", end, at)
                 start = max(plain.rfind(b"\n", end, at), plain.rfind(b"\r", end, at)) + 1
-                end = _BREAK.search(plain, at).start()
+                end = next(_REST.finditer(plain, at)).end()
                 yield number, plain[start:end]
         number += plain.count(b"\n", end)
 
