@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import combinations
 from math import fsum, inf, log, log10, sqrt
 from statistics import NormalDist, median
 
@@ -55,8 +56,8 @@ class Steady:
 
     ``ci95`` is None where the records carry no interval; ``effective`` says how many independent records
     they are worth. ``first`` and ``last`` are indices of samples, as are those of ``left_out``, each with its
-    reason: ``warm_up epoch_boundary stall partial_interval too_fast no_figure``. ``drift``: the halves of
-    the window differ by more than chance allows.
+    reason: ``warm_up epoch_boundary stall partial_interval too_fast no_figure``. ``drift``: parts of the
+    window differ by more than chance allows.
     """
 
     mean: float
@@ -194,12 +195,15 @@ def _least_error(values: Sequence[float]) -> int:
 
 
 def _drifts(values: Sequence[float]) -> bool:
-    """Whether the two halves differ beyond chance, as Geweke (1992) compares the ends of a sequence."""
-    half = len(values) // 2
-    if half < LEAST:
+    """Whether any two quarters differ beyond chance, as Geweke (1992) compares the ends of a sequence."""
+    size = len(values) // 4
+    if size < LEAST:
         return False
-    (one, error, _), (other, another, _) = _mean(values[:half]), _mean(values[half:])
-    return abs(one - other) > 2 * DIFFERS * sqrt(error**2 + another**2)
+    quarters = [_mean(values[at : at + size]) for at in range(0, 4 * size, size)]
+    return any(
+        abs(one - other) > 2 * DIFFERS * sqrt(error**2 + another**2)
+        for (one, error, _), (other, another, _) in combinations(quarters, 2)
+    )
 
 
 # --- the interval ----------------------------------------------------------------------------

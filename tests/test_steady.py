@@ -134,9 +134,9 @@ def effective(run: Made) -> float:
         (of_rates, 17, RUNS),
         (of_seconds, 17, RUNS),
         (of_running_means, 17, RUNS),
-        (of_rates, 4, RUNS // 4),
-        (of_seconds, 4, RUNS // 4),
-        (of_running_means, 6, RUNS // 4),
+        (of_rates, 4, RUNS // 2),
+        (of_seconds, 4, RUNS // 2),
+        (of_running_means, 6, RUNS // 2),
     ],
 )
 def test_interval_covers_the_truth(
