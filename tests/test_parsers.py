@@ -472,7 +472,18 @@ def test_some_workers_of_several_give_no_rate_unless_their_number_is_given() -> 
         (run,) = parse([Line(1, epoch)], said)
         assert run.rate == rate
     (asked,) = parse([Line(1, epoch)], "4node", Known(hosts=4))
-    assert (asked.rate, codes(asked)) == (42.0, [])
+    assert (asked.rate, codes(asked)) == (42.0, ["ranks_missing"])
+    assert "estimate" in asked.problems[0].detail
+
+
+def test_workers_that_all_wrote_are_added_up() -> None:
+    epoch = "2031-05-06 07:08:09,123 - INFO - Epoch: 0, using time 5 second, ips {}.5 example/sec."
+    trainers = "I0220 14:26:20.288252 17480 communicator.h:205] trainers: 4"
+    lines = [Line(1, text, rank) for rank in range(4) for text in (trainers, epoch.format(10 * rank))]
+    (every,) = parse(lines, "a")
+    assert (every.rate, every.hosts, codes(every)) == (0.5 + 10.5 + 20.5 + 30.5, 4, [])
+    (three,) = parse(lines[:6], "a")
+    assert (three.rate, three.rates["summary"], codes(three)) == (None, {"ips": 2.0}, ["ranks_missing"])
 
 
 # --- hostile input ---------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from runner.errors import UsageError
@@ -11,6 +12,7 @@ from runner.io.archives import members
 from runner.io.logs import Log
 from runner.io.ranks import CELL_FILE, RankLog, by_run, rank_file
 from runner.io.sources import Refused, place, unreadable
+from runner.model import Line
 from runner.names import printable
 
 FILES_LIMIT = 10_000  # files of one folder
@@ -37,13 +39,22 @@ def walk(source: Path) -> list[Log | RankLog]:
 
 
 class CellLog(RankLog):
-    """The logs of one cell of a run: ``folder/logs/<host>/rank-NNNN.stdout`` and ``.stderr``."""
+    """The logs of one cell of a run: ``folder/logs/<host>/rank-NNNN.stdout`` and ``.stderr``.
+
+    What NCCL wrote into files of its own, ``folder/logs/<host>/nccl.<host>.<pid>``, follows, of no rank.
+    """
 
     def __init__(self, folder: Path) -> None:
         logs = folder / "logs"
         names = _files(logs) if logs.is_dir() else []
         found = (rank_file(Log(logs / name, printable(name)), (CELL_FILE,)) for name in names)
         super().__init__([entry[1] for entry in found if entry], printable(folder.name))
+        self.nccl = [Log(logs / name, printable(name)) for name in names if "/nccl." in name]
+
+    def _lines(self, read: Callable[[Log], Iterator[Line]]) -> Iterator[Line]:
+        yield from super()._lines(read)
+        for log in self.nccl:
+            yield from read(log)
 
 
 def _logs(path: Path, name: str, prefix: str) -> list[Log]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from runner.model import LogRun, Problem
@@ -124,3 +125,20 @@ def duplicate(made: Sequence[LogRun], run: LogRun) -> list[Problem]:
         return []
     line = run.records[0].line if run.records else None
     return [Problem("duplicate_run", line, "the log holds an earlier run with the same settings")]
+
+
+def hosts_missing(family: Family, segment: Segment, run: LogRun) -> LogRun:
+    """Take back the rate where each host sums up its own work and not all of them wrote the log.
+
+    Whoever says how many there are gets so many times the one that did, with the problem beside it.
+    """
+    if family.summary_scope != "per_host" or run.hosts in (None, 1):
+        return run
+    if len(segment.of_hosts) == run.hosts and parse_rule(run.rule).kind == "summary":
+        return run
+    asked = run.sources.get("hosts") == "option"
+    times = f"{run.hosts} times this one's"
+    told = f"the rate is an estimate, {times}" if asked else f"no rate of all; rates holds {times}, estimates"
+    text = f"one of {run.hosts} workers: {told}"
+    problems = (*run.problems, Problem("ranks_missing", None, text))
+    return replace(run, rate=run.rate if asked else None, problems=problems)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import fsum
 from typing import NamedTuple, TypeVar
 
 from runner.model import LogRun
@@ -16,6 +17,7 @@ from runner.parsers._not_used import not_used
 from runner.parsers._problems import (
     duplicate,
     few_records,
+    hosts_missing,
     lines_at_fault,
     log_disagrees,
     mixed_ranks,
@@ -51,11 +53,12 @@ def runs(found: Found, log: str, known: Known, around: Sequence[Hit] = ()) -> li
         return []
     ranks = Counter(hit.line.rank for hit in found.hits if hit.record is not None)
     made: list[LogRun] = []
-    parts = segments(found.hits, chosen_rank(found.hits))
+    parts = _with_other_hosts(found, segments(found.hits, chosen_rank(found.hits)))
     for segment, lines in zip(parts, _shared_out(around, parts), strict=True):
         run = _run(found.family, segment, log, known, surroundings(lines, found.family.framework))
         problems = (*run.problems, *mixed_ranks(ranks, run), *duplicate(made, run))
-        made.append(found.family.finish(replace(run, problems=problems)))
+        finished = found.family.finish(replace(run, problems=problems))
+        made.append(hosts_missing(found.family, segment, finished))
     return made
 
 
@@ -68,6 +71,20 @@ class _Settings(NamedTuple):
     global_batch: int | None
     precision: str | None
     sources: Mapping[str, str]
+
+
+def _with_other_hosts(found: Found, parts: Sequence[Segment]) -> Sequence[Segment]:
+    """Give each run what every host summed up, where each host sums up what it did itself."""
+    if found.family.summary_scope != "per_host":
+        return parts
+    ranks = sorted(
+        {hit.line.rank for hit in found.hits if hit.kind == "summary" and hit.line.rank is not None}
+    )
+    of_ranks = [segments(found.hits, rank) for rank in ranks]
+    for number, part in enumerate(parts):
+        if ranks and all(len(of_rank) == len(parts) for of_rank in of_ranks):
+            part.of_hosts = [of_rank[number].summary for of_rank in of_ranks]
+    return parts
 
 
 def _shared_out(around: Sequence[Hit], parts: Sequence[Segment]) -> list[Sequence[Hit]]:
@@ -127,7 +144,12 @@ def _run(family: Family, segment: Segment, log: str, known: Known, around: Surro
             *(scale_unknown(family, segment, values) or few_records(rule, values, summary)),
             *stalls(segment.records, family.scope, around.saves),
         ),
-        facts={**around.facts, **segment.facts, **({"threads": threads} if threads else {})},
+        facts={
+            **around.facts,
+            **segment.facts,
+            **({"threads": threads} if threads else {}),
+            **({"summed_hosts": len(segment.of_hosts)} if segment.of_hosts else {}),
+        },
     )
 
 
@@ -169,9 +191,11 @@ def _first(option: _T | None, stated: _T | None, named: _T | None) -> tuple[_T |
 
 def _summary(segment: Segment, family: Family, scale: Scale) -> dict[str, float]:
     """Give the log's own figures for all cards, the one that rule ``summary`` means first."""
-    factor = scale.factor(family.summary_scope)
+    of_hosts, factor = segment.of_hosts, scale.factor(family.summary_scope)
     if factor is None:
         return {}
     figures = {key: value * factor for key, value in segment.summary.items()}
+    if len(of_hosts) == scale.hosts:  # all of them wrote: no need to take one for the others
+        figures = {key: fsum(one[key] for one in of_hosts if key in one) for key in figures}
     first = {family.summary: figures[family.summary]} if family.summary in figures else {}
     return {**first, **figures}

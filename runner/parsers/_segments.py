@@ -20,6 +20,7 @@ class Segment:
         self.parameters: dict[str, str] = {}
         self.outcomes: dict[str, str] = {}
         self.summary: dict[str, float] = {}
+        self.of_hosts: Sequence[Mapping[str, float]] = ()  # the same of every host that wrote one
         self.facts: dict[str, str] = {}
         self.records: list[Record] = []
         self.bad: list[Hit] = []
