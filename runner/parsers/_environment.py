@@ -90,7 +90,7 @@ ENVIRONMENT = Family(
             "MXNet Version ",
         ),
         *("name: ", "physical GPU", "StreamExecutor device", "libcudart.so", "CUDA Runtime ", "'env_info'"),
-        *("Saving checkpoint", "Already save model"),
+        *("Saving checkpoint", "Already save model", "Driver API Version"),
         *WORDS,
     ),
     near="(?!)",
