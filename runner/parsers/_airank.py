@@ -28,7 +28,7 @@ AIRANK_ROWS = (
     Row("note", rf"{AIRANK_HEAD}eval_accuracy: ?(?P<accuracy>{FIGURE} ?%?)(?:, ?.{{0,200}})?", _FIELDS),
     Row("note", rf"{AIRANK_HEAD}target_quality_time: ?(?P<time_to_target_s>{NUMBER} ?s(?:ec)?)", _FIELDS),
     Row("note", rf"{AIRANK_HEAD}total_use_time: ?(?P<time_to_train_s>{NUMBER} ?s(?:ec)?)", _FIELDS),
-    Row("note", rf"{AIRANK_HEAD}avg_ips: ?(?P<ips>{NUMBER}) ?[a-z]{{0,20}}/s(?:ec)?", _FIELDS),
+    Row("note", rf"{AIRANK_HEAD}avg_ips: ?(?P<ips>{NUMBER}) ?[A-Za-z]{{0,20}}/s(?:ec)?", _FIELDS),
     Row("note", rf"{AIRANK_HEAD}test_finish", _FIELDS, end=True),
 )
 

@@ -4,9 +4,10 @@ A family is one module of this package with ``FAMILY = Family(...)``: a table of
 A row's pattern is the whole grammar of its line (it must match from end to end, spaces around it aside); its
 named groups, and the keys that ``pairs`` finds, are what the line says. ``fields`` renames them to ours:
 
-    of a record      step epoch rate step_s loss done time (seconds), stamp (date and time), steps (of all)
-    of a run         cards hosts batch_size global_batch precision amp (True or False) unit model
-                     framework framework_version gpu driver nccl transport
+    of a record      step epoch rate step_s loss done time (seconds), stamp (date and time), steps (of all),
+                     speed (steps a second)
+    of a run         cards hosts cards_per_host batch_size global_batch precision amp (True or False) unit
+                     model framework framework_version gpu driver nccl transport
     of its outcome   accuracy (a fraction, or a percentage with its sign), time_to_train_s, time_to_target_s
     the rest         summary.KEY: a final figure of the log's own; facts.KEY: what only this family says;
                      of both, the last word holds, on whatever line it stands;
@@ -31,7 +32,7 @@ from runner.parsers._values import number, to_record, with_loss
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
-_OF_RECORD = frozenset(["step", "epoch", "rate", "step_s", "loss", "done", "time", "stamp", "steps"])
+_OF_RECORD = frozenset(["step", "epoch", "rate", "step_s", "speed", "loss", "done", "time", "stamp", "steps"])
 
 HITS_LIMIT = 2_000_000  # lines of one log that matter
 NUMBER = r"[-+]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,3})?"

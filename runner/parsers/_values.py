@@ -102,7 +102,7 @@ def to_record(values: Mapping[str, str], line: Line, scope: str) -> tuple[Record
         step=_whole(values.get("step")),
         epoch=_whole(values.get("epoch")),
         rate=None if timed else measure,
-        step_s=measure if timed else number(values.get("step_s")),
+        step_s=measure if timed else _step_seconds(values),
         loss=_loss(values.get("loss")),
         time=time if time is not None else seconds(values.get("stamp")),
         rank=line.rank,
@@ -114,6 +114,11 @@ def to_record(values: Mapping[str, str], line: Line, scope: str) -> tuple[Record
 def with_loss(record: Record, loss: str) -> tuple[Record, bool]:
     """Add the loss that stands below a record; whether it is no finite number."""
     return replace(record, loss=_loss(loss)), _is_not_finite(loss)
+
+
+def _step_seconds(values: Mapping[str, str]) -> float | None:
+    speed = number(values.get("speed"))  # steps a second
+    return number(values.get("step_s")) if speed is None or speed <= 0 else 1 / speed
 
 
 def _done(values: Mapping[str, str]) -> float | None:

@@ -1,21 +1,26 @@
-r"""OpenMMLab mmsegmentation (PyTorch), any model: the text logger of mmcv (0.x) and of mmengine (1.x).
+r"""OpenMMLab mmsegmentation (PyTorch), any model: the loggers of mmcv (0.x) and of mmengine (1.x).
 
 Written by ``tools/train.py`` on the first rank, to standard error. There is no rate in it: a record holds the
-seconds per step, a mean over the steps since the record before, in which evaluations and checkpoints are
-counted. The rate is global batch / ``time``, so cards and batch size must be known. Schema::
+seconds per step, a mean over the steps since the record before (mmengine: over the last 10 of them), in which
+evaluations and checkpoints are counted. The rate is global batch / ``time``, so cards and batch size must be
+known. Schema, where ``Iter [STEP/STEPS]`` may be ``Epoch [E][STEP/STEPS]``, of the epoch, as well::
 
     DATE TIME,MS - mmseg - INFO - Iter [STEP/STEPS]\tlr: X, eta: D, time: SECONDS, ... loss: X
     DATE TIME,MS - mmseg - INFO - Iter(val) [STEP]\tmIoU: X, ...                an evaluation, fractions
     YYYY/MM/DD TIME - mmengine - INFO - Iter(train) [STEP/STEPS]  lr: X  eta: D  time: SECONDS  ... loss: X
     YYYY/MM/DD TIME - mmengine - INFO - Iter(val) [N/N]    aAcc: X  mIoU: X ...  an evaluation, percentages
+    {"mode": "train", "epoch": E, "iter": STEP, ... "decode.loss_ce": X, ... "time": S}    mmcv's .log.json
+    {"lr": X, ... "decode.loss_ce": X, ... "time": S, "iter": STEP, ...}     mmengine's vis_data/scalars.json
 
-Of the settings, which the head of the log prints::
+Other programs write the last three as well: it is the losses of the decoder that make them mmsegmentation's.
+The first mmengine left out the year. Of the settings, which the head of the log prints::
 
     Distributed training: False                     then gpu_ids = range(0, N) are the cards; where it is True
     gpu_ids = range(0, N)                           older releases leave 1 there, so that only more counts
     GPU number: N                                   mmengine: all cards
     samples_per_gpu=N,                              mmengine: batch_size=N, below train_dataloader = dict(
     optimizer_config = dict(type='Fp16OptimizerHook', ...)    mmengine: type='AmpOptimWrapper'
+    workflow: [('train', 1)], max: N iters          or epochs; the checkpoint of the last one is the end
 
 Example::
 
@@ -24,21 +29,50 @@ Example::
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from runner.model import LogRun
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
 from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
+from runner.parsers._values import count
 
-_INFO = r"(?P<stamp>\d{4}[-/]\d\d[-/]\d\d \d\d:\d\d:\d\d(?:,\d{3})?) - (?:mmseg|mmengine) - INFO - "
+_COLOUR = r"(?:\x1b\[[0-9;]{0,20}m){0,4}"  # mmengine colours this one word; read from a file it is gone
+_STAMP = r"(?P<stamp>(?:\d{4}[-/])?\d\d[-/]\d\d \d\d:\d\d:\d\d(?:,\d{3})?)"
+_INFO = rf"{_STAMP} - (?:mmseg|mmengine) - {_COLOUR}INFO{_COLOUR} - "
 _BREAK = r"(?:, ?|\s{1,9})"
-_PAIR = r"[A-Za-z_][\w.-]{0,99}: {1,3}(?:\d{1,4} days?, )?[^\s,]{1,40}"  # eta may say ``1 day, 2:03:04``
-_BEFORE, _AFTER = rf"(?:{_PAIR}{_BREAK}){{0,50}}?", rf"(?:{_BREAK}{_PAIR}){{0,50}}"
-_ITER = r"Iter(?:\(train\))? \[ {0,15}(?P<step>\d{1,15})/ {0,9}(?P<steps>\d{1,15})\]\s{1,9}"
-_LOSS = r"(?<![\w.])(loss): {1,3}([^\s,]{1,40})"
+_PAIR = r"[A-Za-z_][\w./-]{0,99}: {1,3}(?:-?\d{1,9} days?, )?[^\s,]{1,40}"  # eta may say ``1 day, 2:03:04``
+_BEFORE, _AFTER = rf"(?:{_PAIR}{_BREAK}){{0,120}}?", rf"(?:{_BREAK}{_PAIR}){{0,120}}"
+_TIME = rf"\s{{1,9}}{_BEFORE}time: {{1,3}}(?P<step_s>{FIGURE})"
+_ITER = r"\[ {0,15}(?P<step>\d{1,15})/ {0,15}(?P<steps>\d{1,15})\]"
+_IN_EPOCH = r"\[ {0,9}(?P<epoch>\d{1,9})\]\[ {0,15}(?P<step>\d{1,15})/ {0,15}\d{1,15}\]"
+_OURS = r"(?=.{0,300} - mmseg - |.*\bdecode\w{0,20}\.)"  # mmengine logs for any program
+_LOSS = r"(?<![\w./])(loss): {1,3}([^\s,]{1,40})"
+_JSON = r'"(iter|epoch|time|loss)": ?([^\s,"{}]{1,40})'
+_OF_JSON = {"iter": "step", "epoch": "epoch", "time": "step_s", "loss": "loss"}
+_SCALARS = r'(?=.*"decode\w{0,20}\.)(?=.*"time": ?[-\d.NI])(?=.*"iter": ?\d)\{(?!"mode": ?"(?!train")).*\}'
+_MEASURE = rf"(?P<accuracy>{FIGURE})(?:[,\s].*)?"
+_VAL = r"(?:Iter|Epoch)\(val\)"
+_UNITS = r"\d{1,15} (?:iter|epoch)"
 _WORDS = (
-    *(" - INFO - ", "System environment", "GPU ", "PyTorch: ", "Distributed training: ", "gpu_ids = "),
-    *("samples_per_gpu=", "batch_size=", "_dataloader = ", "optimizer_config = ", "OptimWrapper'", "type='D"),
-    "type='HRNet'",
+    *(" - mmseg - ", " - mmengine - ", "System environment", "GPU ", "PyTorch: ", "Distributed training: "),
+    *("gpu_ids = ", "samples_per_gpu=", "batch_size=", "_dataloader = ", "optimizer_config = "),
+    *("OptimWrapper'", "OptimizerHook'", "type='D", "type='HRNet'", '"decode', '"mIoU": '),
 )
+
+
+def _finish(run: LogRun) -> LogRun:
+    """Find out whether the last step has been saved: the last record may be of an earlier one."""
+    last = run.records[-1].done if run.records else None
+    facts = dict(run.facts)
+    saved, total = facts.pop("saved", None), facts.pop("total", None)
+    if total is None and last and run.records[-1].step:
+        total = f"{run.records[-1].step / last:.0f} iter"
+    if not run.complete and count((saved or "").split(" ")[0]) and saved == total:
+        left = [problem for problem in run.problems if problem.code != "truncated"]
+        run = replace(run, complete=True, problems=tuple(left))
+    return held_against_records(replace(run, facts=facts))
+
 
 FAMILY = Family(
     name="mmseg",
@@ -48,18 +82,23 @@ FAMILY = Family(
     scope="seconds_per_step",
     rule="harmonic:skip=2",
     words=(*_WORDS, *AIRANK_WORDS, *NCCL_WORDS),
-    near=r" - (?:mmseg|mmengine) - INFO - Iter(?:\(train\))? ?\[",
+    near=r' - (?:mmseg|mmengine) - INFO - (?:Iter|Epoch)(?:\(train\))? {0,9}\[|^\{"mode": ?"train".*"decode',
     rows=(
+        Row("record", rf"{_OURS}{_INFO}Iter(?:\(train\))? {_ITER}{_TIME}{_AFTER}", {"loss": "loss"}, _LOSS),
         Row(
             "record",
-            rf"{_INFO}{_ITER}{_BEFORE}time: {{1,3}}(?P<step_s>{FIGURE}){_AFTER}",
+            rf"{_OURS}{_INFO}Epoch(?:\(train\))? {{1,9}}{_IN_EPOCH}{_TIME}{_AFTER}",
             {"loss": "loss"},
             _LOSS,
         ),
+        Row("record", _SCALARS, _OF_JSON, _JSON),
+        Row("note", rf"{_INFO}{_VAL} {{1,9}}\[[\d/ \]\[]{{1,60}}\].*?[,\s]mIoU: {{1,3}}{_MEASURE}"),
+        Row("note", rf'\{{(?:.*?[{{ ])?"mIoU": ?{_MEASURE}\}}'),
+        Row("note", rf"{_INFO}workflow: .{{1,200}}, max: (?P<total>{_UNITS})s", {"total": "facts.total"}),
         Row(
             "note",
-            rf"{_INFO}Iter\(val\) \[[\d/ ]{{1,40}}\]\s{{1,9}}"
-            rf"{_BEFORE}mIoU: {{1,3}}(?P<accuracy>{FIGURE}){_AFTER}",
+            rf"{_INFO}Saving checkpoint at (?P<saved>{_UNITS})(?:ation)?s",
+            {"saved": "facts.saved"},
         ),
         Row("start", rf"{_INFO}Environment info:|System environment:"),
         Row("note", r"GPU [\d,]{1,200}: (?P<gpu>\S.{0,80})"),
@@ -73,6 +112,7 @@ FAMILY = Family(
         Row("note", r"(?P<section>\w{1,40}_dataloader) = dict\((?:batch_size=(?P<batch_size>\d{1,7}),.*)?"),
         Row("note", r"batch_size=(?P<batch_size>\d{1,7}),?", within="train_dataloader"),
         Row("note", r"optimizer_config = dict\(.{0,200}?type='\w{0,40}?(?P<precision>Fp16)OptimizerHook'.*"),
+        Row("note", r"type='(?P<precision>Fp16)OptimizerHook'.*"),
         Row("note", r"optimizer_config = dict\(.*\)", means={"precision": "fp32"}),
         Row("note", r"(?:optim_wrapper = dict\(.{0,200}?)?type='(?P<precision>Amp)OptimWrapper'.*"),
         Row(
@@ -87,5 +127,5 @@ FAMILY = Family(
         *AIRANK_ROWS,
         *NCCL_ROWS,
     ),
-    finish=held_against_records,
+    finish=_finish,
 )

@@ -1,7 +1,7 @@
 """PaddlePaddle PaddleClas, any model: the lines of ``train.py`` on the first card (``workerlog.0``).
 
-``ips`` is the rate of one card. In the static trainer it is a running mean that begins anew with each epoch,
-warm-up included, so neighbouring records say nearly the same. Schema::
+``ips`` is the rate of one card. It is a running mean that begins anew with each epoch (after its first 10
+steps, in the dynamic trainer after its first 5), so neighbouring records say nearly the same. Schema::
 
     [DATE TIME] ppcls INFO: epoch:E   train step:STEP   lr: X, loss: X top1: X top5: X batch_cost: S s,
                             reader_cost: S s, ips: RATE samples/sec.              a record, one line
@@ -10,10 +10,13 @@ warm-up included, so neighbouring records say nearly the same. Schema::
     [DATE TIME] ppcls INFO: [Train][Epoch E/EPOCHS][Iter: STEP/STEPS]lr: X, ... batch_cost: Ss,
                             reader_cost: S, ips: RATE samples/s, eta: D           the dynamic trainer's record
     [DATE TIME] ppcls INFO: [Eval][Epoch E][Avg]loss: X, top1: X, ...             its evaluation
+    DATE TIME INFO: epoch:E  , train step:STEP  , loss: X, lr: X, batch_cost: S s, reader_cost: S s,
+                            ips: RATE images/sec, eta: D                          release 2.0 and 2.1
     [DATE TIME] ppcls INFO: Arch :                     the settings, as an indented tree: of these
     [DATE TIME] ppcls INFO:     name : ResNet50        below Arch; epochs below Global; batch_size, of one
-    [DATE TIME] ppcls INFO:             batch_size : N      card, below Train (of DataLoader); below AMP what
-                                                            is set only for mixed precision
+    [DATE TIME] ppcls INFO:             batch_size : N      card, below Train (of DataLoader), of all in 2.0,
+                                                            below TRAIN; below AMP what is set only for mixed
+                                                            precision, if use_amp does not say otherwise
 
 Where the settings say how many epochs there are, the end of the last one is the end of the training. The
 launcher's dump of its arguments (``ips: 127.0.0.1``) holds the same word as a record and is none. Accuracies
@@ -33,16 +36,19 @@ from runner.model import LogRun, Problem
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
 from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
-from runner.parsers._paddle import STAMP
+from runner.parsers._paddle import LAUNCH_ROWS, LAUNCH_WORDS, STAMP, without
 from runner.parsers._values import number
 
-_INFO = rf"\[{STAMP}\] (?:ppcls|root) INFO: {{1,40}}"
-_PAIR = r"[A-Za-z_][\w()]{0,60}: {1,9}[^\s,]{1,40}(?: s)?"
-_BEFORE, _AFTER = rf"(?:{_PAIR},? ){{0,20}}?", r"(?:, eta: .{1,40})?"
-_RATE = rf"ips: (?P<rate>{FIGURE}) (?:samples|images)/s(?:ec)?\.?{_AFTER}"
+_INFO = rf"\[?{STAMP}\]?(?: ppcls| root)? INFO: {{1,40}}"
+_PAIR = r"[A-Za-z_][\w().-]{0,60}: {1,9}[^\s,]{1,40}(?: s)?"
+_BEFORE, _AFTER = rf"(?:{_PAIR},? {{1,9}}){{0,40}}?", r"(?:, eta: .{1,200})?"
+_RATE = rf"ips: {{1,3}}(?P<rate>{FIGURE}) (?:samples|images)/s(?:ec)?\.?{_AFTER}"
 _FIELDS = {"loss": "loss", "batch_cost": "step_s"}
 _FIGURES = r"(?<![\w.])(loss|batch_cost): {1,9}([^\s,]{1,40}?)(?=s?[\s,])"
-_SECTIONS = "Global|Arch|Loss|Optimizer|DataLoader|Train|Eval|Infer|Metric|AMP|PostProcess"
+_SECTIONS = (
+    "Global|Arch|ARCHITECTURE|Loss|Optimizer|OPTIMIZER|DataLoader|Train|TRAIN|Eval|Infer|VALID|Metric|AMP"
+    "|PostProcess"
+)
 _RUNNING = "ips is the mean since the beginning of the epoch: records next to each other are nearly the same"
 
 
@@ -50,9 +56,11 @@ def _finish(run: LogRun) -> LogRun:
     ended, epochs = (number(run.facts.get(key)) for key in ("ended_epoch", "epochs"))
     first = 0 if "counts_from_0" in run.facts else 1
     if not run.complete and ended is not None and epochs and ended + 1 - first >= epochs:
-        left = tuple(problem for problem in run.problems if problem.code != "truncated")
-        run = replace(run, complete=True, problems=left)
-    if "running_mean" in run.facts and run.records:
+        run = replace(run, complete=True, problems=without(run, "truncated"))
+    if run.batch_size is None and run.cards and run.global_batch and run.global_batch % run.cards == 0:
+        sources = {**run.sources, "batch_size": "log"}
+        run = replace(run, batch_size=run.global_batch // run.cards, sources=sources)
+    if run.records:
         run = replace(
             run, problems=(*run.problems, Problem("running_average", run.records[0].line, _RUNNING))
         )
@@ -66,16 +74,15 @@ FAMILY = Family(
     unit="images/sec",  # so its samples are called elsewhere
     scope="per_card",
     rule="trim:skip=10",
-    words=("ppcls INFO: ", "root INFO: ", *AIRANK_WORDS, *NCCL_WORDS),
-    near=r" INFO: {1,9}(?:epoch:\d{1,9} {1,9}train\b|\[Train\]\[Epoch [^\]]{0,40}\]\[Iter)",
+    words=(" INFO: ", *LAUNCH_WORDS, *AIRANK_WORDS, *NCCL_WORDS),
+    near=r" INFO: {1,9}(?:epoch:\d{1,9}[ ,]{1,9}train\b|\[Train\]\[Epoch [^\]]{0,40}\]\[Iter)",
     rows=(
         Row(
             "record",
-            rf"{_INFO}epoch:(?P<epoch>\d{{1,9}}) {{1,9}}train step:(?P<step>\d{{1,15}}) {{1,9}}"
-            rf"{_BEFORE}{_RATE}",
+            rf"{_INFO}epoch:(?P<epoch>\d{{1,9}}) {{0,9}}[, ] {{0,9}}train step:(?P<step>\d{{1,15}})"
+            rf" {{0,9}}[, ] {{0,9}}{_BEFORE}{_RATE}",
             _FIELDS,
             _FIGURES,
-            means={"facts.running_mean": "of an epoch"},
         ),
         Row(
             "record",
@@ -102,11 +109,16 @@ FAMILY = Family(
         ),
         Row("note", rf"{_INFO}(?P<section>{_SECTIONS}) ?:"),
         Row("note", rf"{_INFO}name ?: ?(?P<model>\w{{1,60}})", within="Arch"),
+        Row("note", rf"{_INFO}name ?: ?(?P<model>\w{{1,60}})", within="ARCHITECTURE"),
         Row("note", rf"{_INFO}batch_size ?: ?(?P<batch_size>\d{{1,7}})", within="Train"),
+        Row("note", rf"{_INFO}batch_size ?: ?(?P<global_batch>\d{{1,7}})", within="TRAIN"),
         Row("note", rf"{_INFO}epochs ?: ?(?P<epochs>\d{{1,7}})", {"epochs": "facts.epochs"}, within="Global"),
-        Row("note", rf"{_INFO}use_amp ?: ?(?P<amp>True|False)", within="AMP"),
+        Row("note", rf"{_INFO}use_amp ?: ?True", means={"precision": "amp"}, within="AMP"),
+        Row("note", rf"{_INFO}use_amp ?: ?False", means={"precision": "fp32"}, within="AMP"),
+        Row("note", rf"{_INFO}use_pure_fp16 ?: ?True", means={"precision": "fp16"}, within="AMP"),
         Row("note", rf"{_INFO}scale_loss ?: ?[\d.]{{1,20}}", means={"amp": "True"}, within="AMP"),
         Row("note", rf"{_INFO}train with paddle (?P<framework_version>\d[\w.+-]{{0,60}}) and device .*"),
+        *LAUNCH_ROWS,
         *AIRANK_ROWS,
         *NCCL_ROWS,
     ),

@@ -6,11 +6,13 @@ added up (``gradient_merge_steps``), which makes one record in some slow. Schema
     Namespace(... batch_size=N, ... logging_steps=N, ... max_steps=N, ... use_amp=False, ...)
     total step: STEP, epoch: E, batch: B, loss: X, avg_reader_cost: S sec, avg_batch_cost: S sec,
                       avg_samples: X, ips: RATE sequences/sec             a record, one line
+    global step STEP, epoch: E, batch: B, loss: X, speed: X step/s        first release: batch size x speed
     python -u .../run_pretrain.py ... --batch_size N --use_amp False ...  by the benchmark, last
 
 Releases write ``tobal step:``, ``total step:`` and ``global step``, some with a logger's head, coloured.
-``batch_size`` is of one card and one pass. No line ends a training: one that has come to the last
-record before ``max_steps`` is complete.
+Lines without ``ips`` are written by other programs as well and count below the settings of this one only.
+``batch_size`` and ``avg_samples`` are of one card and one pass. No line ends a training: one that has come
+to the last record before ``max_steps`` is complete.
 
 Example::
 
@@ -24,8 +26,12 @@ from runner.model import LogRun
 from runner.parsers._bert import with_accumulation
 from runner.parsers._engine import FIGURE, Family, Row
 from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
-from runner.parsers._paddle import AFTER, BEFORE, HEAD, finished
+from runner.parsers._paddle import AFTER, BEFORE, HEAD, LAUNCH_ROWS, LAUNCH_WORDS, by_step_times, finished
 
+_FIELDS = {"loss": "loss", "avg_batch_cost": "step_s", "avg_samples": "batch_size"}
+_FIGURES = r"(?<![\w.])(loss|avg_batch_cost|avg_samples): ([^\s,]{1,40})"
+_COUNTED = r"(?:to[tb]al|global) step:? (?P<step>\d{1,15}), epoch: (?P<epoch>\d{1,9}), "
+_OURS = {"section": "pretraining"}
 _PARAMETERS = {"batch_size": "batch_size", "use_amp": "amp"}
 _NAMES = {
     **_PARAMETERS,
@@ -39,7 +45,9 @@ _COMMAND = r"(?:\S{1,99}/)?python[\d.]{0,5} (?=.*?\brun_pretrain\.py\b)"
 
 
 def _finish(run: LogRun) -> LogRun:
-    return finished(with_accumulation(run), first_step=1)
+    run = by_step_times(run)
+    # A step is a pass; where the rate comes from its time, the batch of several passes would be too much
+    return finished(run if run.scope == "seconds_per_step" else with_accumulation(run), first_step=1)
 
 
 FAMILY = Family(
@@ -49,24 +57,38 @@ FAMILY = Family(
     unit="sequences/sec",
     scope="per_card",
     rule="trim:skip=10",
-    words=("total step", "tobal step", "global step", "Namespace(", "run_pretrain.py", *NCCL_WORDS),
+    words=(
+        "total step",
+        "tobal step",
+        "global step",
+        "Namespace(",
+        "run_pretrain.py",
+        *LAUNCH_WORDS,
+        *NCCL_WORDS,
+    ),
     near=r"\b(?:to[tb]al|global) step:? \d{1,15}, epoch: ",
     rows=(
         Row(
             "record",
-            rf"{HEAD}(?:to[tb]al|global) step:? (?P<step>\d{{1,15}}), epoch: (?P<epoch>\d{{1,9}}), "
-            rf"{BEFORE}ips: (?P<rate>{FIGURE}) sequences/s(?:ec)?{AFTER}",
-            {"loss": "loss", "avg_batch_cost": "step_s"},
-            r"(?<![\w.])(loss|avg_batch_cost): ([^\s,]{1,40})",
+            rf"{HEAD}{_COUNTED}{BEFORE}ips: (?P<rate>{FIGURE}) sequences/s(?:ec)?{AFTER}",
+            _FIELDS,
+            _FIGURES,
+        ),
+        Row(
+            "record",
+            rf"{HEAD}{_COUNTED}batch: \d{{1,15}}, loss: [^\s,]{{1,40}}, speed: (?P<speed>{FIGURE}) steps?/s",
+            _FIELDS,
+            _FIGURES,
+            within="pretraining",
         ),
         Row(
             "start",
             rf"(?=.*?\buse_pure_fp16=True\b){_SETTINGS}",
             _NAMES,
             _OPTIONS,
-            means={"precision": "fp16"},
+            means={"precision": "fp16", **_OURS},
         ),
-        Row("start", _SETTINGS, _NAMES, _OPTIONS),
+        Row("start", _SETTINGS, _NAMES, _OPTIONS, means=_OURS),
         Row(
             "note",
             rf"{_COMMAND}(?=.*? --use_pure_fp16[= ][Tt]rue\b).*",
@@ -75,6 +97,7 @@ FAMILY = Family(
             means={"precision": "fp16"},
         ),
         Row("note", rf"{_COMMAND}.*", _PARAMETERS, _OPTIONS),
+        *LAUNCH_ROWS,
         *NCCL_ROWS,
     ),
     finish=_finish,

@@ -10,6 +10,8 @@ the reading of the data and is slow. Schema::
     [DATE TIME,MS] [    INFO] - step_idx: STEP, epoch: E, batch: B, avg loss: X, normalized loss: X, ppl: X,
           avg_speed: X step/s, batch_cost: S sec, reader_cost: S sec, tokens: N, ips: RATE words/sec  a record
 
+A line with a speed and without ``ips`` states no rate in words: it is counted among those without a figure.
+
 Older releases write ``DATE TIME,MS-INFO: `` before the same, newer ones colours. ``batch_size`` is the
 tokens of one card. No line ends a training: one that has come to the last record before ``max_iter``
 is complete.
@@ -27,7 +29,7 @@ from functools import partial
 
 from runner.parsers._engine import FIGURE, Family, Row
 from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
-from runner.parsers._paddle import AFTER, BEFORE, HEAD, finished
+from runner.parsers._paddle import AFTER, BEFORE, HEAD, LAUNCH_ROWS, LAUNCH_WORDS, finished
 
 _NAMES = {
     "batch_size": "batch_size",
@@ -47,9 +49,9 @@ FAMILY = Family(
     rule="trim:skip=5",
     words=(
         *("step_idx: ", "{'alpha': ", "'batch_size': ", "'use_amp': ", "'use_pure_fp16': "),
-        *("'max_iter': ", "'print_step': ", *NCCL_WORDS),
+        *("'max_iter': ", "'print_step': ", *LAUNCH_WORDS, *NCCL_WORDS),
     ),
-    near=r"\bstep_idx: \d{1,15}, epoch: .{0,2000}\bips\b",
+    near=r"\bstep_idx: \d{1,15}, epoch: .{0,2000}(?:\bips\b|speed: )",
     rows=(
         Row(
             "record",
@@ -59,14 +61,15 @@ FAMILY = Family(
         ),
         Row(
             "start",
-            r"(?=.*?'use_pure_fp16': True\b)\{'alpha': .*",
+            r"(?=.*?'use_pure_fp16': True\b)\{'(?:alpha|batch_size)': .*",
             _NAMES,
             _SETTING,
             means={"precision": "fp16"},
         ),
-        Row("start", r"\{'alpha': .*", _NAMES, _SETTING),
+        Row("start", r"\{'(?:alpha|batch_size)': .*", _NAMES, _SETTING),
         Row("note", r"'use_pure_fp16': True[,}]?", means={"precision": "fp16"}),
         Row("note", r"'\w{1,40}': [^\s,}]{1,40}[,}]?", _NAMES, _SETTING),
+        *LAUNCH_ROWS,
         *NCCL_ROWS,
     ),
     finish=partial(finished, first_step=0),

@@ -9,6 +9,7 @@ threads. Releases for Python 2 print long figures. Schema::
                           ips: RATE example/sec                                 a record; not with Dataset
     Epoch E Var LOSS ... and below it  - data: [X]                              with Dataset
     DATE TIME,MS - INFO - Epoch: E, using time S second, ips RATE example/sec.  an epoch; or: word/sec
+    DATE TIME,MS - INFO - Epoch: E, using time: S second, ips: RATE/sec. auc: X likewise, from 2.1 on
 
 The published figures are sums over all workers. Where there are several, the log of one gives no rate: what
 ``rates`` holds then is so many times this worker's, an estimate. Threads are known by the name of the log.
@@ -28,7 +29,8 @@ from runner.parsers._engine import FIGURE, NUMBER, Family, Row
 _INFO = r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?) - INFO - Epoch: (?P<epoch>\d{1,9}), "
 _PAIR = r"[A-Za-z_]\w{0,40}: [^\s,]{1,60}(?: sec)?, {1,3}"
 _GLOG = r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,9}\d{1,9} \S{1,80}\]"
-_EPOCH = rf"{_INFO}using time {NUMBER} seconds?, ips (?P<ips>{FIGURE}) "
+_EPOCH = rf"{_INFO}using time:? {NUMBER} seconds?, ips:? (?P<ips>{FIGURE})"
+_AFTER = r"\.?(?: auc: .{1,80})?"
 _IPS = {"ips": "summary.ips", "epoch": "facts.epoch", "stamp": "facts.ended"}
 _DONE = {"facts.epoch_open": "no"}
 _OPEN = {"facts.epoch_open": "yes"}
@@ -41,13 +43,15 @@ def _finish(run: LogRun) -> LogRun:
         problems.append(Problem("truncated", None, "an epoch began and did not end; the log may be cut off"))
     if facts.pop("nan_loss", None):
         problems.append(Problem("nan_loss", None, "a loss is no finite number; the rates beside it count"))
-    rate = run.rate
-    if run.hosts is not None and run.hosts > 1 and run.sources.get("hosts") != "option":
-        text = (
-            f"one of {run.hosts} workers: no rate of all; rates holds {run.hosts} times this one's, estimates"
+    if facts.pop("unit", None):
+        text = f"an epoch's rate does not say what it counts; {run.unit} is assumed"
+        problems.append(Problem("unit_missing", None, text))
+    if run.hosts is None:
+        problems = [problem for problem in problems if problem.code not in ("few_records", "scale_unknown")]
+        problems.append(
+            Problem("scale_unknown", None, "how many workers there are is not said: no rate of all")
         )
-        rate, problems = None, [*problems, Problem("ranks_missing", None, text)]
-    return replace(run, rate=rate, complete=complete, facts=facts, problems=tuple(problems))
+    return replace(run, complete=complete, facts=facts, problems=tuple(problems))
 
 
 FAMILY = Family(
@@ -70,8 +74,9 @@ FAMILY = Family(
             r"(?<= )(cost): \[?([^\s,\]]{1,40})",
             means=_OPEN,
         ),
-        Row("summary", rf"{_EPOCH}examples?/sec\.?", _IPS, end=True, means=_DONE),
-        Row("summary", rf"{_EPOCH}words?/sec\.?", _IPS, end=True, means={**_DONE, "unit": "words/sec"}),
+        Row("summary", rf"{_EPOCH} examples?/sec{_AFTER}", _IPS, end=True, means=_DONE),
+        Row("summary", rf"{_EPOCH} words?/sec{_AFTER}", _IPS, end=True, means={**_DONE, "unit": "words/sec"}),
+        Row("summary", rf"{_EPOCH} ?/sec{_AFTER}", _IPS, end=True, means={**_DONE, "facts.unit": "missing"}),
         Row("note", rf"{_INFO}Running \w{{1,40}} Begin\.", {"stamp": "facts.began"}, means=_OPEN),
         Row("start", rf"{_GLOG} trainers: (?P<hosts>\d{{1,6}})"),
         Row("note", r"Epoch \d{1,9} Var (?P<section>\w{1,40})\b.*"),

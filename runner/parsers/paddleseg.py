@@ -1,7 +1,8 @@
 r"""PaddlePaddle PaddleSeg, any model: the lines of ``train.py`` on the first card (``workerlog.0``).
 
 ``ips`` is the rate of one card, over the steps since the record before; with the reading of data, so a new
-epoch shows. Schema::
+epoch shows. Before 2.0 there is none, and ``epoch=E, iter=STEP/STEPS, ...``: then batch size / ``batch_cost``
+is the rate. Later releases add the memory in use. Schema::
 
     DATE TIME [INFO]\t[TRAIN] epoch: E, iter: STEP/STEPS, loss: X, lr: X, batch_cost: S, reader_cost: S,
                               ips: RATE samples/sec | ETA HH:MM:SS                          a record, one line
@@ -10,6 +11,7 @@ epoch shows. Schema::
     batch_size: N                                   of one card; below Config Information
     DATE TIME [INFO]\tuse AMP to train. AMP level = O1       or: use amp to train
     Total Flops: N     Total Params: N              after the training, as is: Run successfully with command
+                                                    - MODEL - python ... --precision=fp16 --batch_size=N ...
 
 The launcher's dump of its arguments (``ips: 127.0.0.1``) holds the same word and is none of these. That no
 line speaks of AMP proves nothing: heads are often cut off.
@@ -22,14 +24,21 @@ batch_cost: 1.2345, reader_cost: 0.12345, ips: 3.4567 samples/sec | ETA 00:04:00
 
 from __future__ import annotations
 
+from runner.model import LogRun
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
 from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
+from runner.parsers._paddle import LAUNCH_ROWS, LAUNCH_WORDS, by_step_times
 
 _INFO = r"\[?(?P<stamp>\d{4}[-/]\d\d[-/]\d\d \d\d:\d\d:\d\d)(?:,\d{3})?\]?\s{1,9}\[?\s{0,9}INFO\]?:?\s{1,9}"
-_PAIR = r"[A-Za-z_]\w{0,40}: [^\s,]{1,40}(?: [A-Za-z][\w/]{0,20}(?=,|\s|$))?"
+_PAIR = r"[A-Za-z_]\w{0,40}[:=] ?[^\s,=]{1,40}(?: [A-Za-z][\w/]{0,20}(?=,|\s|$))?"
 _BEFORE, _AFTER = rf"(?:{_PAIR}, ){{0,20}}?", rf"(?:, {_PAIR}){{0,20}}"
-_COUNTED = r"epoch: (?P<epoch>\d{1,9}), iter: (?P<step>\d{1,15})/(?P<steps>\d{1,15}), "
+_COUNTED = r"epoch[:=] ?(?P<epoch>\d{1,9}), iter[:=] ?(?P<step>\d{1,15})/(?P<steps>\d{1,15}), "
+_OPTIONS = {"precision": "precision", "batch_size": "batch_size"}
+_OPTION = r"(?<= )--(precision|batch_size)[= ] ?(\w{1,20})"
+_ETA = r"(?: \| ETA .{1,40})?"
+_FIELDS = {"loss": "loss", "batch_cost": "step_s"}
+_FIGURES = r"(?<![\w.])(loss|batch_cost)[:=] ?([^\s,]{1,40})"
 _WORDS = (
     *(
         "[TRAIN]",
@@ -39,10 +48,16 @@ _WORDS = (
         "GPU: [",
         "PaddlePaddle: ",
         "batch_size: ",
-        "type: ",
+        "type: DeepLabV3P",
+        "type: HRNet_W",
     ),
-    *(" to train", "Total Flops: ", "Run successfully"),
+    *("use amp to train", "use AMP to train", "Total Flops: ", "Run successfully", *LAUNCH_WORDS),
 )
+
+
+def _finish(run: LogRun) -> LogRun:
+    return held_against_records(by_step_times(run))
+
 
 FAMILY = Family(
     name="paddleseg",
@@ -56,14 +71,21 @@ FAMILY = Family(
     rows=(
         Row(
             "record",
-            rf"{_INFO}\[TRAIN\] {_COUNTED}{_BEFORE}ips: (?P<rate>{FIGURE}) samples/sec{_AFTER}"
-            r"(?: \| ETA .{1,40})?",
-            {"loss": "loss", "batch_cost": "step_s"},
-            r"(?<![\w.])(loss|batch_cost): ([^\s,]{1,40})",
+            rf"{_INFO}\[TRAIN\] {_COUNTED}{_BEFORE}ips[:=] ?(?P<rate>{FIGURE}) samples/s(?:ec)?"
+            rf"{_AFTER}{_ETA}",
+            _FIELDS,
+            _FIGURES,
+        ),
+        Row(
+            "record",
+            rf"{_INFO}\[TRAIN\] {_COUNTED}(?!.*\bips\b)(?=.*\bloss\b)(?=.*\bbatch_cost[:=] ?\d)"
+            rf"{_PAIR}{_AFTER}{_ETA}",
+            _FIELDS,
+            _FIGURES,
         ),
         Row(
             "note",
-            rf"{_INFO}\[EVAL\] #Images[:=] ?\d{{1,9}},? mIoU[:=] ?(?P<accuracy>{FIGURE})(?:[, ].*)?",
+            rf"{_INFO}\[EVAL\] #Images[:=] ?\d{{1,9}}[, ] ?mIoU[:=] ?(?P<accuracy>{FIGURE})(?:[, ].*)?",
         ),
         Row("start", r"-{3,99}Environment Information-{3,99}"),
         Row("note", r"-{3,99}(?P<section>Config) Information-{3,99}"),
@@ -74,9 +96,10 @@ FAMILY = Family(
         Row("note", rf"{_INFO}use (?:amp|AMP) to train\b.*", means={"precision": "amp"}),
         Row("note", r"type: (?P<model>DeepLabV3P|HRNet_W\d\d)"),
         Row("note", r"Total Flops: \d{1,18}\s{1,9}Total Params: \d{1,15}", end=True),
-        Row("note", r"Run successfully with command - .*", end=True),
+        Row("note", r"Run successfully with command - .*", _OPTIONS, _OPTION, end=True),
+        *LAUNCH_ROWS,
         *AIRANK_ROWS,
         *NCCL_ROWS,
     ),
-    finish=held_against_records,
+    finish=_finish,
 )
