@@ -1,4 +1,4 @@
-"""What the logs that a layout names give under its rules, in the shape of the publication.
+"""What logs give under the rules of a layout, in the shape of the publication, each figure with its evidence.
 
 A cell without its log stays blank; so does one whose log contradicts it, with a note that says how.
 """
@@ -10,121 +10,99 @@ from dataclasses import replace
 from decimal import ROUND_DOWN, Decimal
 from typing import NamedTuple
 
-from runner.layouts import BLANK, Column, Grid, Layout, Reference, Row
+from runner.layout_lists import lists
+from runner.layouts import BLANK, BLANKS, Column, Grid, Layout, Reference
 from runner.messages import Messages, messages
-from runner.model import LogRun, Table
-from runner.parsers import same_precision
-from runner.rates import rate, used
+from runner.model import Evidence, LogRun, Table
+from runner.rates import all_cards, parse_rule, scale_of, select, used
+from runner.readings import Choice, Reading, Wanted, choose, rule_of
 from runner.tables import heading
 
-
-class Reading(NamedTuple):
-    """A log that was read: its name, its hash where it is one file, the runs found in it."""
-
-    name: str
-    sha256: str | None
-    runs: tuple[LogRun, ...]
-
-    @property
-    def base(self) -> str:
-        """Its name without folders, and without the ending that packing it added."""
-        return self.name.rpartition("/")[2].removesuffix(".gz")
+FILLED = "\N{DAGGER}"  # marks a figure from a log that the publication does not name
 
 
 class _Cell(NamedTuple):
     """One cell of a layout with everything its row and column say."""
 
-    cards: int
-    precision: str | None
-    batch_size: int | None
-    show: str
-    column: str
+    row: int
+    column: int
+    wanted: Wanted
     reference: Reference
+
+    @property
+    def blank(self) -> str:
+        """What stands here without a figure: the publication's own blank, where it had one."""
+        return self.reference.published if self.published is None else BLANK
+
+    @property
+    def published(self) -> str | None:
+        """The published figure; None where it was blank."""
+        return None if self.reference.published in BLANKS else self.reference.published
 
 
 class _Figure(NamedTuple):
-    """What a cell shows, why it is blank although its log is there, where the figure comes from, in full."""
+    """What a cell shows, what must be said of it, its evidence; whether the log is the published one."""
 
     text: str
-    note: str | None = None
-    origin: tuple[str, ...] | None = None
-    value: float | None = None
+    notes: tuple[str, ...] = ()
+    evidence: Evidence | None = None
+    named: bool = False
 
 
-def fill(layout: Layout, readings: Sequence[Reading], language: str = "en") -> list[Table]:
+def tables_of(
+    layout: Layout, readings: Sequence[Reading], language: str = "en", fill: bool = False
+) -> list[Table]:
     """Make the tables of a layout from the logs at hand.
 
-    The published tables come first, then where each figure comes from, the published environment, and the
-    logs that belong to no cell.
+    The published tables come first, then where each figure comes from, the published environment and list of
+    logs, and the logs that gave nothing. ``fill``: a cell that would stay blank is filled, and marked, from
+    the one log of its family, model, cards, precision and batch size, whatever that log is called.
     """
     say = messages(language)
+    made = [_grid(layout, grid, readings, fill, say) for grid in layout.tables]
     source = layout.source
-    origins: list[tuple[str, ...]] = []
-    made = [_grid(grid, readings, origins, say) for grid in layout.tables]
     place = f"{source.repository}, {source.path}, {source.commit[:12]}"
     made = [replace(table, notes=(*table.notes, say("source", place=place))) for table in made]
-    if origins:
-        heads = ("cards", "column", "log", "rule", "records", "computed", "problems", "sha256")
-        made.append(Table(say("figures_from"), tuple(say(head) for head in heads), tuple(origins)))
-    if layout.environment:
-        facts = tuple((fact.item[language], fact.value) for fact in layout.environment)
-        made.append(Table(say("environment"), (say("item"), say("value")), facts))
-    return [*made, *_strangers(layout, readings, say)]
+    return [*made, *lists(layout, readings, made, say)]
 
 
-def _grid(grid: Grid, readings: Sequence[Reading], origins: list[tuple[str, ...]], say: Messages) -> Table:
-    rows, notes = [], []
-    for row, figures in zip(grid.rows, _figures(grid, readings, say), strict=True):
-        rows.append(
-            (row.heading[say.language] if row.heading else str(row.cards), *(one.text for one in figures))
-        )
-        notes += [figure.note for figure in figures if figure.note]
-        origins += [figure.origin for figure in figures if figure.origin]
-    columns = tuple(_heading(column, say) for column in grid.columns)
-    return Table(grid.title[say.language], (grid.corner[say.language], *columns), tuple(rows), tuple(notes))
-
-
-def _figures(grid: Grid, readings: Sequence[Reading], say: Messages) -> list[list[_Figure]]:
-    """Work out every cell, row by row: what the logs give, then the speed-ups, which need all rates."""
+def _grid(layout: Layout, grid: Grid, readings: Sequence[Reading], fill: bool, say: Messages) -> Table:
     cells = [
-        [_cell(row, *pair, say) for pair in zip(grid.columns, row.cells, strict=True)] for row in grid.rows
+        [_cell(layout, grid, row, column, say) for column in range(len(grid.columns))]
+        for row in range(len(grid.rows))
     ]
-    figures = [[_figure(cell, readings, say) for cell in line] for line in cells]
-    shows = [column.show for column in grid.columns]
-    if "speed_up" not in shows:
-        return figures
-    at = shows.index("rate")  # the only one: see layouts
-    rates = [(line[at], figures[number][at]) for number, line in enumerate(cells)]
-    return [
-        [
-            _speed_up(cell, rates[number], rates) if cell.show == "speed_up" else figure
-            for cell, figure in zip(line, figures[number], strict=True)
-        ]
-        for number, line in enumerate(cells)
-    ]
+    figures = [[_figure(cell, readings, fill, say) for cell in line] for line in cells]
+    figures = _with_speed_ups(grid, cells, figures, say)
+    heads = [row.heading[say.language] if row.heading else str(row.cards) for row in grid.rows]
+    flat = [pair for pairs in zip(cells, figures, strict=True) for pair in zip(*pairs, strict=True)]
+    absent = sum(cell.published is not None and not any(figure[1:]) for cell, figure in flat)
+    return Table(
+        title=grid.title[say.language],
+        columns=(grid.corner[say.language], *(_heading(column, say) for column in grid.columns)),
+        rows=tuple((head, *(one.text for one in line)) for head, line in zip(heads, figures, strict=True)),
+        notes=(
+            *(note for _, one in flat for note in one.notes),
+            *([say("absent", n=absent)] if absent else []),
+        ),
+        evidence=tuple(one.evidence for _, one in flat if one.evidence),
+    )
 
 
-def _speed_up(cell: _Cell, mine: tuple[_Cell, _Figure], rates: Sequence[tuple[_Cell, _Figure]]) -> _Figure:
-    """Take the rate of a row over that of one card of its setting; one card itself stays blank."""
-    setting, figure = (mine[0].precision, mine[0].batch_size), mine[1]
-    ones = [rate for of, rate in rates if of.cards == 1 and (of.precision, of.batch_size) == setting]
-    if cell.cards == 1 or not ones or not ones[0].value or figure.value is None:
-        return _Figure(BLANK)
-    value = figure.value / ones[0].value
-    logs = " / ".join(one.origin[2] for one in (figure, ones[0]) if one.origin)
-    origin = (str(cell.cards), cell.column, logs, BLANK, BLANK, repr(value), BLANK, BLANK)
-    return _Figure(_shown(value, cell.reference.format), origin=origin)
-
-
-def _cell(row: Row, column: Column, reference: Reference, say: Messages) -> _Cell:
-    return _Cell(
+def _cell(layout: Layout, grid: Grid, at: int, place: int, say: Messages) -> _Cell:
+    row, column = grid.rows[at], grid.columns[place]
+    reference = row.cells[place]
+    wanted = Wanted(
+        place=say("cell", cards=row.cards, setting=_heading(column, say)),
+        show=column.show,
         cards=row.cards,
         precision=row.precision or column.precision,
         batch_size=row.batch_size or column.batch_size,
-        show=column.show,
-        column=_heading(column, say),
-        reference=reference,
+        family=column.family or layout.family,
+        model=layout.model,
+        names=tuple(name for name in (reference.log, *reference.aliases) if name),
+        rule=reference.rule,
     )
+    return _Cell(at, place + 1, wanted, reference)
 
 
 def _heading(column: Column, say: Messages) -> str:
@@ -133,90 +111,102 @@ def _heading(column: Column, say: Messages) -> str:
     return heading(column.precision or "", column.batch_size or 0)  # a layout without both does not load
 
 
-def _figure(cell: _Cell, readings: Sequence[Reading], say: Messages) -> _Figure:
-    names = (cell.reference.log, *cell.reference.aliases)
-    by_name = ([reading for reading in readings if reading.base == name] for name in names)
-    named = next((found for found in by_name if found), None)
-    if named is None:
-        return _Figure(BLANK)
-    place = say("cell", cards=cell.cards, setting=cell.column)
-    chosen = _chosen(cell, place, named, say)
-    if isinstance(chosen, str):
-        return _Figure(BLANK, chosen)
-    reading, run = chosen
-    rule = cell.reference.rule or run.rule
-    value = _value(run, cell.show, rule)
-    if value is None:  # a log of speed alone says no time or accuracy, and need not
-        lacks = say("no_figure", cell=place, log=reading.name, rule=rule) if cell.show == "rate" else None
-        return _Figure(BLANK, lacks)
-    return _Figure(_shown(value, cell.reference.format), None, _origin(cell, reading, run, value), value)
+def _figure(cell: _Cell, readings: Sequence[Reading], fill: bool, say: Messages) -> _Figure:
+    if cell.wanted.show == "speed_up":
+        return _Figure(cell.blank)
+    choice, notes = choose(cell.wanted, readings, fill, say)
+    if choice is None:
+        return _Figure(cell.blank, notes)
+    evidence = _evidence(cell, choice)
+    if choice.named:
+        notes = (*notes, *_difference(cell, evidence, say))
+    return _Figure(evidence.shown, notes, evidence, choice.named)
 
 
-def _chosen(cell: _Cell, place: str, named: Sequence[Reading], say: Messages) -> tuple[Reading, LogRun] | str:
-    """Choose the run that a cell shows among logs of one name, or say why they give none."""
-    log = named[0].name
-    runs = [(reading, run) for reading in named for run in reading.runs]
-    if not runs:
-        return say("not_understood", cell=place, log=log)
-    fitting = [(reading, run) for reading, run in runs if not _contradictions(run, cell)]
-    if len({reading.sha256 or reading.name for reading, _ in fitting}) > 1:
-        return say("several_logs", cell=place, log=log)
-    own = [run for reading, run in fitting if reading is fitting[0][0]]  # the same log may be there twice
-    if len(own) > 1:
-        return say("several_runs", cell=place, log=log, n=len(own))
-    if fitting:
-        return fitting[0]
-    key, says = next(iter(_contradictions(runs[0][1], cell).items()))
-    return say("contradicts", cell=place, log=runs[0][0].name, what=say(key), says=says)
-
-
-def _contradictions(run: LogRun, cell: _Cell) -> dict[str, object]:
-    """Collect what a log says of itself where the layout says otherwise; silence contradicts nothing."""
-    pairs = {"cards": (run.cards, cell.cards), "batch_size": (run.batch_size, cell.batch_size)}
-    wrong: dict[str, object] = {
-        key: says for key, (says, want) in pairs.items() if says and want and says != want
-    }
-    if run.precision and cell.precision and not same_precision(run.precision, cell.precision):
-        wrong["precision"] = run.precision
-    return wrong
-
-
-def _value(run: LogRun, show: str, rule: str) -> float | None:
-    if show == "rate":
-        return rate(run, rule)
-    if show == "accuracy":
-        return None if run.accuracy is None else 100 * run.accuracy
-    return run.time_to_train_s if show == "time_to_train_s" else run.time_to_target_s
-
-
-def _shown(value: float, form: str) -> str:
-    if form.endswith("t"):  # cut off, as the publication did
-        return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-int(form[1:-1])), ROUND_DOWN))
-    return format(value, form)
-
-
-def _origin(cell: _Cell, reading: Reading, run: LogRun, value: float) -> tuple[str, ...]:
-    is_rate = cell.show == "rate"
-    rule = cell.reference.rule or run.rule
-    count = used(run, rule) if is_rate else 0
-    return (
-        str(cell.cards),
-        cell.column,
-        reading.name,
-        rule if is_rate else BLANK,
-        f"{count}/{len(run.records)}" if count else BLANK,
-        repr(value),
-        ", ".join(dict.fromkeys(problem.code for problem in run.problems)) or BLANK,
-        (reading.sha256 or BLANK)[:12],
+def _evidence(cell: _Cell, choice: Choice) -> Evidence:
+    wanted, run, rule = cell.wanted, choice.run, rule_of(cell.wanted, choice.run)
+    lines = _window(run, rule) if rule else ()
+    return Evidence(
+        *(cell.row, cell.column, wanted.cards, wanted.precision, wanted.batch_size),
+        shown=_shown(choice.value, cell.reference.format) + FILLED * choice.filled,
+        value=choice.value,
+        published=cell.published,
+        logs=(choice.reading.name,),
+        sha256=(choice.reading.sha256,),
+        rule=rule,
+        records=used(run, rule) if rule else 0,
+        found=len(run.records) if lines else 0,
+        lines=lines,
+        problems=tuple(dict.fromkeys(problem.code for problem in run.problems)),
+        filled=choice.filled,
     )
 
 
-def _strangers(layout: Layout, readings: Sequence[Reading], say: Messages) -> list[Table]:
-    cells = [cell for grid in layout.tables for row in grid.rows for cell in row.cells]
-    named = {name for cell in cells for name in (cell.log, *cell.aliases)}
-    rows = [
-        (reading.name, ", ".join(dict.fromkeys(run.family for run in reading.runs)) or BLANK)
-        for reading in readings
-        if reading.base not in named
+def _window(run: LogRun, rule: str) -> tuple[int, ...]:
+    """First and last line of the records that a rule looks at; a trimmed mean leaves some of them out."""
+    parsed = parse_rule(rule)
+    if parsed.kind == "summary":
+        return ()
+    rated = [one.line for one in run.records if all_cards((one,), run.scope, scale_of(run))]
+    lines = select(parsed._replace(kind="mean"), rated)
+    return (int(lines[0]), int(lines[-1])) if lines else ()
+
+
+def _with_speed_ups(
+    grid: Grid, cells: Sequence[Sequence[_Cell]], figures: Sequence[Sequence[_Figure]], say: Messages
+) -> list[list[_Figure]]:
+    """Put in the speed-ups, which need all rates of their table."""
+    shows = [column.show for column in grid.columns]
+    rates = [line[shows.index("rate")] for line in figures] if "speed_up" in shows else []  # see layouts
+    return [
+        [
+            _speed_up(cell, rates[row], rates, say) if cell.wanted.show == "speed_up" else figure
+            for cell, figure in zip(cells[row], line, strict=True)
+        ]
+        for row, line in enumerate(figures)
     ]
-    return [Table(say("not_in_layout"), (say("log"), say("family")), tuple(rows))] if rows else []
+
+
+def _speed_up(cell: _Cell, mine: _Figure, rates: Sequence[_Figure], say: Messages) -> _Figure:
+    """Take the rate of a row over that of one card of its setting; one card itself stays blank."""
+    own = mine.evidence
+    if own is None or own.cards == 1:
+        return _Figure(cell.blank)
+    setting = (1, own.precision, own.batch_size)
+    known = [(rate.evidence, rate.named) for rate in rates if rate.evidence is not None]
+    ones = [pair for pair in known if (pair[0].cards, pair[0].precision, pair[0].batch_size) == setting]
+    if not ones or not ones[0][0].value:
+        return _Figure(cell.blank)
+    one, named = ones[0][0], ones[0][1] and mine.named
+    value, filled = own.value / one.value, own.filled or one.filled
+    evidence = Evidence(
+        *(cell.row, cell.column, own.cards, own.precision, own.batch_size),
+        shown=_shown(value, cell.reference.format) + FILLED * filled,
+        value=value,
+        published=cell.published,
+        logs=own.logs + one.logs,
+        sha256=own.sha256 + one.sha256,
+        filled=filled,
+    )
+    return _Figure(evidence.shown, _difference(cell, evidence, say) if named else (), evidence, named)
+
+
+def _shown(value: float, form: str) -> str:
+    return _cut(value, int(form[1:-1])) if form.endswith("t") else format(value, form)
+
+
+def _cut(value: float, digits: int) -> str:
+    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_DOWN))
+
+
+def _difference(cell: _Cell, evidence: Evidence, say: Messages) -> tuple[str, ...]:
+    """Say where a figure is not the published one: neither rounded to its digits, nor cut off, nor %.6g."""
+    if evidence.published is None:
+        return ()
+    plain = evidence.published.replace(",", "")
+    digits = len(plain.partition(".")[2])
+    value = evidence.value
+    if plain in (f"{value:.{digits}f}", _cut(value, digits), f"{value:.6g}"):
+        return ()
+    shown = {"published": evidence.published, "shown": evidence.shown}
+    return (say("differs", cell=cell.wanted.place, **shown),)

@@ -17,7 +17,10 @@ from runner.rates import parse_rule
 from runner.records import decode
 
 BLANK = "-"
+BLANKS = (BLANK, "--", "\u2014\u2014")  # how publications show that there is no figure
 FIGURES = ("rate", "time_to_train_s", "time_to_target_s", "accuracy", "speed_up")
+
+_PUBLISHED = r"\d{1,3}(?:,\d{3})*(?:\.\d+)?|\d+(?:\.\d+)?"
 
 Text = Mapping[str, str]  # language to words
 
@@ -40,18 +43,30 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """One line of the published list of logs: its words, and the path that it leads to, if any."""
+
+    item: Text
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
-    """Which of FIGURES a column shows, and of which setting; headed like ``FP32(BS=256)`` by default."""
+    """Which of FIGURES a column shows, and of which setting; headed like ``FP32(BS=256)`` by default.
+
+    ``family`` is that of its logs where it is not the layout's: a column of another framework.
+    """
 
     show: str = "rate"
     precision: str | None = None
     batch_size: int | None = None
     heading: Mapping[str, str] | None = None
+    family: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One published figure (``-`` or ``--``: blank), its log, the rule that gives it, how it is shown.
+    """One published figure, or one of BLANKS; its log, the rule that gives it, how it is shown.
 
     A blank figure may name a log too: the one that fills the cell where somebody measures it. Of ``log`` and
     ``aliases`` the first that is there counts. ``format`` is ``.2f``, ``,.0f`` or ``.6g`` as Python writes
@@ -89,12 +104,28 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One published report."""
+    """One published report, of logs of one ``family`` about one ``model``, in the words of the parsers."""
 
     title: Text
     source: Source
+    family: str
+    model: str
     tables: tuple[Grid, ...]
     environment: tuple[Fact, ...] = ()
+    logs: tuple[Link, ...] = ()
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing was published but the shape."""
+        return all(cell.published in BLANKS for cell in _cells(self))
+
+    def names(self, log: str) -> set[str]:
+        """Give every name of the log that was published as ``log``."""
+        return {log}.union(*(cell.aliases for cell in _cells(self) if cell.log == log))
+
+
+def _cells(layout: Layout) -> list[Reference]:
+    return [cell for grid in layout.tables for row in grid.rows for cell in row.cells]
 
 
 def load(document: Any, place: str) -> Layout:
@@ -114,6 +145,8 @@ def _texts(layout: Layout) -> Iterator[tuple[str, Text]]:
     yield "title", layout.title
     for number, fact in enumerate(layout.environment):
         yield f"environment[{number}].item", fact.item
+    for number, link in enumerate(layout.logs):
+        yield f"logs[{number}].item", link.item
     for number, grid in enumerate(layout.tables):
         key = f"tables[{number}]"
         yield f"{key}.title", grid.title
@@ -144,6 +177,8 @@ def _check(grid: Grid, key: str) -> None:
 
 
 def _check_cell(cell: Reference, show: str, key: str) -> None:
+    if cell.published not in BLANKS and not re.fullmatch(_PUBLISHED, cell.published, re.ASCII):
+        raise UsageError(f"{key}.published: {shown(cell.published)}; write a number, or - or -- for a blank")
     if show == "speed_up" and (cell.log or cell.aliases or cell.rule):
         raise UsageError(f"{key}: a speed_up is taken from the rates; leave log, aliases and rule out")
     if not re.fullmatch(r",?\.\d{1,2}[fg]|\.\d{1,2}t", cell.format, re.ASCII):

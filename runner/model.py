@@ -399,10 +399,41 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """Where a figure of a table comes from. ``row`` and ``column`` count from 0, the heading's column too.
+
+    ``logs`` and ``sha256`` go together; a speed-up has two of each, its own and that of one card. ``lines``
+    are the first and last of the ``records`` that the rule worked on, out of ``found``; () and 0 where the
+    figure is the log's own. ``filled``: from a log that the publication does not name.
+    """
+
+    row: int
+    column: int
+    cards: int
+    precision: str | None
+    batch_size: int | None
+    shown: str
+    value: float
+    published: str | None
+    logs: tuple[str, ...]
+    sha256: tuple[str | None, ...]
+    rule: str | None = None
+    records: int = 0
+    found: int = 0
+    lines: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+    filled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
-    """Rows ready to be shown: every cell is text, "-" where nothing was measured."""
+    """Rows ready to be shown: every cell is text, "-" where nothing was measured.
+
+    A publication's own table has ``evidence`` for each of its figures.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()

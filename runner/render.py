@@ -11,12 +11,14 @@ import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 
+from runner.layouts import BLANKS
 from runner.model import STATES, Table
 from runner.names import printable
+from runner.records import encode
 
 FORMATS = ("md", "html", "csv", "json")
 
-_NUMBER = re.compile(r"[-+]?\d[\d.,:/ ]*(?:e[-+]?\d+)?", re.ASCII)
+_NUMBER = re.compile(r"[-+]?\d[\d.,:/ ]*(?:e[-+]?\d+)?\u2020?", re.ASCII)  # a dagger marks a filled cell
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\|[]`*"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
 
 
@@ -69,7 +71,10 @@ def csv_text(tables: Sequence[Table]) -> str:
 
 
 def json_text(tables: Sequence[Table], title: str) -> str:
-    """Write title, columns, rows and notes of each table; every cell is text, as it is shown."""
+    """Write title, columns, rows and notes of each table; every cell is text, as it is shown.
+
+    A publication's own table has the evidence of its figures beside them, in numbers.
+    """
     body = {
         "schema": "runkit/report",
         "version": 1,
@@ -80,6 +85,7 @@ def json_text(tables: Sequence[Table], title: str) -> str:
                 "columns": list(table.columns),
                 "rows": [list(row) for row in table.rows],
                 "notes": list(table.notes),
+                **({"evidence": encode(table.evidence)} if table.evidence else {}),
             }
             for table in tables
         ],
@@ -103,7 +109,7 @@ def _markdown(table: Table) -> str:
 
 def _columns(table: Table) -> list[dict[str, str]]:
     """Head and alignment of each column: numbers to the right, with whatever stands in for one."""
-    stand_ins = {"-", *STATES}
+    stand_ins = {*BLANKS, *STATES}
     made = []
     for number, head in enumerate(table.columns):
         cells = {row[number] for row in table.rows}
@@ -119,5 +125,5 @@ def _marked(text: str) -> str:
 def _harmless(cell: str) -> str:
     """Keep a spreadsheet from taking text for a formula."""
     safe = printable(cell)
-    is_formula = safe[:1] in ("=", "+", "@") or (safe[:1] == "-" and safe != "-")
+    is_formula = safe[:1] in ("=", "+", "@") or (safe[:1] == "-" and safe not in BLANKS)
     return f"'{safe}" if is_formula and not _NUMBER.fullmatch(safe) else safe

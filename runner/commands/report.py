@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,8 +15,8 @@ from runner.names import hint, shown
 
 if TYPE_CHECKING:
     from runner.io.rundir import RunDir
-    from runner.layout_tables import Reading
     from runner.layouts import Layout
+    from runner.readings import Reading
 
 HELP = "show the tables of runs or of folders of logs"
 EXAMPLE = "python -m runner report ../logs/resnet50 --layout resnet50_ngc_tensorflow1 --lang zh"
@@ -35,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--layout", metavar="NAME", help="the shape of a published report, by its rules")
     parser.add_argument(
+        "--fill",
+        action="store_true",
+        help="fill and mark blank cells of the layout from logs of their cards, precision and batch size",
+    )
+    parser.add_argument(
         "--format", default="md", help="md, html, csv, json; several with --output (default: md)"
     )
     parser.add_argument("--lang", default="en", help="en, zh; several with --output (default: en)")
@@ -42,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the tables; 1 where no figure is in them."""
+    """Print or write the tables; 1 where no figure is in them and the publication has some."""
     from runner.messages import LANGUAGES
     from runner.render import FORMATS
 
@@ -50,19 +56,51 @@ def run(args: argparse.Namespace) -> int:
     languages = _words("--lang", args.lang, LANGUAGES)
     if args.output is None and len(formats) * len(languages) > 1:
         raise UsageError("several formats or languages need --output DIR, where each gets its file")
+    if args.fill and not args.layout:
+        raise UsageError("--fill: fills the cells of a layout; name one with --layout")
     layout = _layout(args.layout) if args.layout else None
-    material = _gather(args.sources, layout is not None)
+    sources = _sources(args.sources)
+    material = _gather(sources, layout is not None)
     for language in languages:
-        tables = _tables(material, layout, language)
-        title = layout.title[language] if layout else ", ".join(Path(name).name for name in args.sources)
+        tables = _tables(material, layout, language, args.fill)
+        title = layout.title[language] if layout else ", ".join(sources.values())
         for form in formats:
             name = f"report.{form}" if len(languages) == 1 else f"report.{language}.{form}"
             _put(_document(tables, form, title, language), args.output and Path(args.output) / name)
-    published = tables[: len(layout.tables)] if layout else tables
-    if any(cell != "-" for table in published for row in table.rows for cell in row[1:]):
+    return _status(tables, layout, args.fill)
+
+
+def _status(tables: Sequence[Table], layout: Layout | None, fill: bool) -> int:
+    if layout is None:
+        found = any(cell != "-" for table in tables for row in table.rows for cell in row[1:])
+    else:
+        found = any(table.evidence for table in tables)
+    if found:
+        return 0
+    if layout is not None and layout.is_blank and not fill:
+        text = "blank, as it was published; --fill takes figures from logs of the same settings"
+        print(f"runkit: {text}", file=sys.stderr)
         return 0
     print("runkit: no figure was found", file=sys.stderr)
     return 1
+
+
+def _sources(given: Sequence[str]) -> dict[str, str]:
+    """Each source once, with what to call it: its name, or all of its path where two have one name."""
+    kept: dict[Path, str] = {}
+    for source in given:
+        path = Path(source) if Path(source).exists() else Path("runs") / source
+        if not source.strip() or not path.exists():
+            what = shown(source) if source.strip() else "SOURCE: is empty"
+            raise UsageError(f"{what}: no such log; name a log, a folder of logs or a run under runs/")
+        if path.resolve() in kept:
+            print(f"runkit: {shown(source)}: the same source again; read once", file=sys.stderr)
+        kept.setdefault(path.resolve(), source)
+    names = [path.name for path in kept]
+    return {
+        source: path.name if names.count(path.name) == 1 else source.rstrip("/")
+        for path, source in kept.items()
+    }
 
 
 def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
@@ -88,31 +126,32 @@ def _layout(name: str) -> Layout:
 # --- reading ---------------------------------------------------------------------------------
 
 
-def _gather(sources: Sequence[str], with_layout: bool) -> _Material:
+def _gather(sources: Mapping[str, str], with_layout: bool) -> _Material:
     """Read every source. For a layout, a run is no more than the logs of its measured cells."""
     from runner.io import rundir
 
     material = _Material([], [])
-    for source in sources:
+    for source, called in sources.items():
         path = Path(source)
         if path.exists() and not (path / "plan.json").exists():
-            material.readings.extend(_logs(source, tell=not with_layout))
+            prefix = f"{called}/" if len(sources) > 1 and path.is_dir() else ""
+            material.readings.extend(_logs(source, prefix, tell=not with_layout))
             continue
         folder = rundir.find(source)
         results, note = _results(folder)
         if with_layout:
-            material.readings.extend(_cells(folder, {one.cell for one in results if one.state == "measured"}))
+            material.readings.extend(_cells(folder, results))
         else:
             material.runs.append((results, note))
     return material
 
 
-def _logs(source: str, tell: bool) -> Iterator[Reading]:
+def _logs(source: str, prefix: str, tell: bool) -> Iterator[Reading]:
     """The logs of a file or folder; with a layout, those without a run are told in a table instead."""
     from runner.commands.parse import read, tell_unknown
     from runner.io.logfolders import walk
-    from runner.layout_tables import Reading
     from runner.parsers import NOTHING_KNOWN
+    from runner.readings import Reading
 
     unknown = []
     for log in walk(Path(source)):
@@ -125,7 +164,8 @@ def _logs(source: str, tell: bool) -> Iterator[Reading]:
             continue
         if why is not None:
             unknown.append((log.name, why))
-        yield Reading(log.name, log.sha256, tuple(runs))
+        name = prefix + log.name
+        yield Reading(name, log.sha256, tuple(replace(run, log=name) for run in runs))
     if tell:
         tell_unknown(source, unknown)
 
@@ -148,29 +188,41 @@ def _results(folder: RunDir) -> tuple[list[Result], str | None]:
     return decoded, "; ".join(str(note) for note in notes) or None
 
 
-def _cells(folder: RunDir, measured: Container[str]) -> Iterator[Reading]:
-    """The logs of the measured cells, under the names that they are published under."""
+def _cells(folder: RunDir, results: Sequence[Result]) -> Iterator[Reading]:
+    """The logs of the measured cells, with what was planned where they do not say it; tells of the others."""
     from runner import conduct
     from runner.io.logfolders import CellLog
-    from runner.layout_tables import Reading
     from runner.parsers import Known, parse_cell
+    from runner.readings import Own, Reading
 
+    states = {result.cell: result.state for result in results}
     for cell in conduct.open_run(folder).plan.cells:
-        if cell.id in measured:
-            found = parse_cell(CellLog(folder.cell(cell.id)), cell.log_name, Known(family=cell.family))
-            runs = () if isinstance(found, Problem) else (found,)
-            yield Reading(f"{folder.run}/{cell.id}/{cell.log_name}", None, runs)
+        if states.get(cell.id) != "measured":
+            text = f"{cell.id} is {states.get(cell.id, 'planned')}; its cell of the layout stays blank"
+            print(f"runkit: {folder.run}: {text}", file=sys.stderr)
+            continue
+        found = parse_cell(CellLog(folder.cell(cell.id)), cell.log_name, Known(family=cell.family))
+        if isinstance(found, Problem):
+            continue
+        run = replace(
+            found,
+            cards=found.cards or cell.cards,
+            batch_size=found.batch_size or cell.batch_size,
+            precision=found.precision or cell.precision,
+        )
+        own = Own(f"{folder.run}/{cell.id.rpartition('.r')[0]}", cell.mode)
+        yield Reading(f"{folder.run}/{cell.id}/{cell.log_name}", None, (run,), own)
 
 
 # --- showing ---------------------------------------------------------------------------------
 
 
-def _tables(material: _Material, layout: Layout | None, language: str) -> list[Table]:
-    from runner.layout_tables import fill
+def _tables(material: _Material, layout: Layout | None, language: str, fill: bool) -> list[Table]:
+    from runner.layout_tables import tables_of
     from runner.tables import found, tables
 
     if layout is not None:
-        return fill(layout, material.readings, language)
+        return tables_of(layout, material.readings, language, fill)
     made = [table for results, note in material.runs for table in tables(results, note, language)]
     runs = [run for reading in material.readings for run in reading.runs]
     return [*made, found(runs, language)] if runs else made
