@@ -42,10 +42,9 @@ def stalls(records: Sequence[Record], scope: str, saves: Sequence[int]) -> list[
     usual = Counter(_steps(before, one) for before, one in pairwise(ordered)).most_common(1)[0][0]
     why = Counter(_why(ordered, at, usual, saves) for at in slow)
     reasons = ", ".join(f"{number} {reason}" for reason, number in why.most_common())
-    lines = ", ".join(str(ordered[at].line) for at in slow[:_NAMED]) + (", ..." if len(slow) > _NAMED else "")
-    text = (
-        f"slow records among {len(samples)}: {reasons} (lines {lines}); a rule counts those it does not drop"
-    )
+    named = [str(ordered[at].line) for at in slow[:_NAMED]] + ["..."] * (len(slow) > _NAMED)
+    lines = f"line{'s' * (len(slow) > 1)} {', '.join(named)}"
+    text = f"slow records among {len(samples)}: {reasons} ({lines}); a rule counts those it does not drop"
     return [Problem("stall", ordered[slow[0]].line, text)]
 
 
