@@ -207,7 +207,7 @@ def cityscapes() -> tuple[Dataset, dict[str, bytes]]:
             images[f"leftImg8bit/{stem}_leftImg8bit.png"] = f"image {stem}".encode()
             labels[f"gtFine/{stem}_gtFine_labelIds.png"] = reference.png(STREET, [0, 1, 2, 3, 4])
             labels[f"gtFine/{stem}_gtFine_color.png"] = b"not needed"
-    extra = {"README": b"", "license.txt": b""}
+    extra = {"README": b"", "license.txt": b"", ".hidden": b"", "read me.txt": b""}
     whole = {f"./cityscapes/{name}": data for name, data in {**images, **labels, **extra}.items()}
     files = {"cityscapes.tar": tar(whole)}
     return dataset("cityscapes", {"train": 3, "val": 1, "test": 1}, files), files
@@ -407,13 +407,50 @@ def member(name: str) -> Callable[[dict[str, bytes]], None]:
     return change
 
 
-def link(files: dict[str, bytes]) -> None:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
+def special(kind: bytes, size: int = 0) -> Callable[[dict[str, bytes]], None]:
+    """An archive with one member of a kind that none of ours has."""
+
+    def change(files: dict[str, bytes]) -> None:
         info = tarfile.TarInfo("model")
-        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(info)
-    files["backbone.tar.gz"] = stream.getvalue()
+        info.type, info.linkname, info.size = kind, "/etc/passwd", size
+        files["backbone.tar.gz"] = info.tobuf(tarfile.GNU_FORMAT) + bytes(4 * tarfile.BLOCKSIZE)
+
+    return change
+
+
+def flipped(files: dict[str, bytes], name: str) -> None:
+    """A byte in the middle of what is packed is another."""
+    middle = len(files[name]) // 2
+    files[name] = files[name][:middle] + bytes([files[name][middle] ^ 0xFF]) + files[name][middle + 1 :]
+
+
+def marked(files: dict[str, bytes], name: str, place: int, value: int) -> None:
+    """Another word in the table of a zip archive of one member, and in the header of that member."""
+    data = bytearray(files[name])
+    for signature, offset in ((b"PK\3\4", place), (b"PK\1\2", place + 2)):
+        at = data.index(signature) + offset
+        data[at : at + 2] = value.to_bytes(2, "little")
+    files[name] = bytes(data)
+
+
+def image_damaged(files: dict[str, bytes]) -> None:
+    """The first byte of what the first image is packed to is another."""
+    files.update(official(files))
+    del files["cityscapes.tar"]
+    data = bytearray(files["leftImg8bit_trainvaltest.zip"])
+    data[30 + int.from_bytes(data[26:28], "little")] ^= 0xFF
+    files["leftImg8bit_trainvaltest.zip"] = bytes(data)
+
+
+def bomb(files: dict[str, bytes], name: str) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("more/a.bin", bytes(40 << 20))
+    files[name] = stream.getvalue() if name.endswith(".zip") else gzip.compress(bytes(40 << 20))
+
+
+def label_text(files: dict[str, bytes], text: bytes) -> None:
+    files["annotations_trainval2017.zip"] = zipped({"annotations/instances_train2017.json": text})
 
 
 def bad_label(files: dict[str, bytes]) -> None:
@@ -451,10 +488,31 @@ WRONG: dict[str, tuple[str, Callable[[dict[str, bytes]], object], str]] = {
     "cityscapes cut off": ("cityscapes", lambda f: cut(f, "cityscapes.tar"), "cityscapes.tar: is "),
     "cityscapes label damaged": ("cityscapes", bad_label, "is a damaged PNG"),
     "weights cut off": ("weights", lambda f: cut(f, "backbone.tar.gz"), "cut off or damaged"),
-    "weights outside": ("weights", member("../../escaped"), "'../../escaped' is not a plain relative name"),
-    "weights at the root": ("weights", member("/tmp/escaped"), "is not a plain relative name"),
+    "coco deeply nested": ("coco_tfrecord", lambda f: label_text(f, b"[" * 200_000), "no file of COCO inst"),
+    "coco without end": (
+        "coco_tfrecord", lambda f: text(f, b'"width": 24', b'"width": Infinity'), "no file of COCO instances",
+    ),
+    "coco a corner far away": ("coco_tfrecord", lambda f: text(f, b"[[3.5,", b"[[1e9,"), "far beyond"),
+    "coco a long run": ("coco_tfrecord", lambda f: text(f, b"[30, 40,", b"[30, 99999999999,"), "not in its"),
+    "coco a run backwards": ("coco_tfrecord", lambda f: text(f, b"[30, 40,", b"[30, -40,"), "not in its"),
+    "coco a box without end": (
+        "coco_tfrecord", lambda f: text(f, b'"area": 10.5', b'"area": 1e300'), "the annotations of",
+    ),
+    "cityscapes image damaged": ("cityscapes", image_damaged, "_leftImg8bit.png' is damaged"),
+    "weights outside": ("weights", member("../../escaped"), "'../../escaped' leads out of its folder"),
+    "weights at the root": ("weights", member("/tmp/escaped"), "leads out of its folder"),
+    "weights damaged": ("weights", lambda f: flipped(f, "backbone.tar.gz"), "cut off or damaged"),
+    "weights encrypted": ("weights", lambda f: marked(f, "more.zip", 6, 1), "is encrypted or packed"),
+    "weights deflate64": ("weights", lambda f: marked(f, "more.zip", 8, 9), "is encrypted or packed"),
+    "weights without end, zip": ("weights", lambda f: bomb(f, "more.zip"), "to more than 32 times its size"),
+    "weights without end": ("weights", lambda f: bomb(f, "backbone.tar.gz"), "to more than 32 times"),
+    "weights in a device": ("weights", special(tarfile.CHRTYPE), "is neither a plain file nor a folder"),
+    "weights in a pipe": ("weights", special(tarfile.FIFOTYPE), "is neither a plain file nor a folder"),
+    "weights with holes": ("weights", special(tarfile.GNUTYPE_SPARSE), "is neither a plain file"),
+    "weights below nothing": ("weights", special(tarfile.REGTYPE, -512), "states a size below 0"),
     "weights hidden": ("weights", member(".runkit-data.json"), "is not a plain relative name"),
-    "weights in a link": ("weights", link, "'model' is a link"),
+    "weights in a link": ("weights", special(tarfile.SYMTYPE), "'model' is a link"),
+    "weights in a hard link": ("weights", special(tarfile.LNKTYPE), "'model' is a link"),
     "weights twice": ("weights", member("backbone/model.pdparams"), "must be 5"),
 }  # fmt: skip
 
@@ -653,6 +711,36 @@ def test_a_disk_that_fills_up(small: Host) -> None:
     subprocess.run(["mount", "-o", "remount,size=32m", str(small.root)], check=True)
     assert small.data(wanted)["counts"] == {"files": 4}
     assert len(small.files()) == 4
+
+
+def test_a_set_behind_a_link_lies_on_the_disk_that_it_leads_to(small: Host) -> None:
+    """The data root has 4 MB, and the set wants more: room is asked of the disk that it will lie on."""
+    wanted, files = weights()
+    big = small.folder / "big"
+    big.mkdir()
+    (small.root / "set").symlink_to(big / "set")
+    small.put(files)
+    assert small.data(replace(wanted, needs_gib=0.01))["state"] == "made"
+    assert (small.root / "set").is_symlink()
+    assert sorted(path.name for path in big.iterdir()) == ["set"]
+    assert (small.data(wanted)["state"], len(small.files())) == ("ready", 5)
+    (big / "set" / "model.pth").unlink()  # made again behind the link
+    assert small.data(wanted)["state"] == "made"
+    assert (small.root / "set").is_symlink()
+
+
+def test_a_mount_is_no_place_for_a_set(small: Host) -> None:
+    wanted, files = weights()
+    small.put(files)
+    (small.folder / "other").mkdir()
+    host = Host(small.folder / "other")
+    host.put(files)
+    host.root.mkdir()
+    (host.root / "set").symlink_to(small.root)
+    detail = host.data(wanted)["detail"]
+    assert (
+        detail == f"{small.root}: is a mount; put the set in a folder of that disk, and a link to it at set"
+    )
 
 
 # --- what runs on hosts --------------------------------------------------------------------

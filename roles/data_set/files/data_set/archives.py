@@ -1,25 +1,32 @@
 """Archives as lists of pieces that can be read in any order and by several processes.
 
-An archive is hostile: a member that is taken must be a regular file with a plain relative name.
+An archive is hostile: no member may be a link or a device, or lead out of its folder, and what it unpacks to
+is bounded. What is of no use for a set is passed over; a name becomes a path only where ``is_safe`` says so.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import lzma
 import os
-import shutil
 import tarfile
 import zipfile
+import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Iterator, List, Mapping, NamedTuple
 
-from data_set.files import BLOCK, DataError, is_safe, read_json, remove, shown, write_json
+from data_set.files import BLOCK, DataError, read_json, remove, shown, write_json
 
 IN_ZIP = -1
 _LARGEST = 1 << 31  # bytes of a piece that is taken into memory: COCO's annotations have 0.5 GB
+_MOST_UNPACKED = 32  # times its size; pictures and weights hardly shrink, COCO's annotations do to a fifth
+_SLACK = 16 << 20  # bytes that any archive may have unpacked
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+_DAMAGED = (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
 _AGAIN = "get it again"
+_BOMB = f"unpacks to more than {_MOST_UNPACKED} times its size"
 
 
 class Piece(NamedTuple):
@@ -31,28 +38,29 @@ class Piece(NamedTuple):
     size: int
 
     def copy(self, target: Path) -> None:
-        """Write it to a file."""
-        with target.open("wb") as out, _opened(self) as stream:
-            left = self.size
-            while left:
-                block = stream.read(min(left, BLOCK))
-                if not block:
-                    raise DataError(f"{self.archive}: is cut off within {shown(self.name)}; {_AGAIN}")
+        """Write it to a file. Raises DataError where the archive is cut off or damaged there."""
+        with target.open("wb") as out:
+            for block in self._blocks():
                 out.write(block)
-                left -= len(block)
 
     def read(self) -> bytes:
         """All of it. Raises DataError where the archive is cut off or damaged there."""
         if self.size > _LARGEST:
             raise DataError(f"{self.archive}: {shown(self.name)} has more than 2 GiB; {_AGAIN}")
+        return b"".join(self._blocks())
+
+    def _blocks(self) -> Iterator[bytes]:
+        left = self.size
         try:
             with _opened(self) as stream:
-                data = stream.read(self.size)
-        except (zipfile.BadZipFile, EOFError) as error:
+                while left:
+                    block = stream.read(min(left, BLOCK))
+                    if not block:
+                        raise DataError(f"{self.archive}: is cut off within {shown(self.name)}; {_AGAIN}")
+                    yield block
+                    left -= len(block)
+        except _DAMAGED as error:
             raise DataError(f"{self.archive}: {shown(self.name)} is damaged; {_AGAIN}") from error
-        if len(data) != self.size:
-            raise DataError(f"{self.archive}: is cut off within {shown(self.name)}; {_AGAIN}")
-        return data
 
 
 def _opened(piece: Piece) -> IO[bytes]:
@@ -72,13 +80,13 @@ def _zip(path: Path, _process: int) -> zipfile.ZipFile:
 def pieces(path: Path) -> Iterator[Piece]:
     """The regular files of a tar or zip archive, in its order.
 
-    Raises DataError where it is cut off, or has a link or a name that would lead out of its folder.
+    Raises DataError where it is cut off, or has a link, a device or a name that would lead out of its folder.
     """
     try:
         found = _zip_pieces(path) if zipfile.is_zipfile(path) else tar_pieces(path)
         for piece in found:
-            if not is_safe(piece.name):
-                raise DataError(f"{path}: {shown(piece.name)} is not a plain relative name; {_AGAIN}")
+            if piece.name.startswith("/") or ".." in piece.name.split("/"):
+                raise DataError(f"{path}: {shown(piece.name)} leads out of its folder; {_AGAIN}")
             yield piece
     except zipfile.BadZipFile as error:
         raise DataError(f"{path}: is not a whole archive ({error}); {_AGAIN}") from error
@@ -86,11 +94,21 @@ def pieces(path: Path) -> Iterator[Piece]:
 
 def _zip_pieces(path: Path) -> Iterator[Piece]:
     with zipfile.ZipFile(path) as archive:
+        if sum(info.file_size for info in archive.infolist()) > _most_unpacked(path):
+            raise DataError(f"{path}: {_BOMB}; {_AGAIN}")
         for info in archive.infolist():
             if (info.external_attr >> 28) == 0o12:
                 raise DataError(f"{path}: {shown(info.filename)} is a link; {_AGAIN}")
+            if info.flag_bits & 1 or info.compress_type not in _METHODS:
+                raise DataError(
+                    f"{path}: {shown(info.filename)} is encrypted or packed in a rare way; {_AGAIN}"
+                )
             if not info.is_dir():
                 yield Piece(path, info.filename, IN_ZIP, info.file_size)
+
+
+def _most_unpacked(path: Path) -> int:
+    return path.stat().st_size * _MOST_UNPACKED + _SLACK
 
 
 def tar_pieces(path: Path, start: int = 0) -> Iterator[Piece]:
@@ -101,8 +119,8 @@ def tar_pieces(path: Path, start: int = 0) -> Iterator[Piece]:
             stream.seek(start)
             with tarfile.open(fileobj=stream, mode="r:") as archive:
                 for member in archive:
-                    if member.issym() or member.islnk():
-                        raise DataError(f"{path}: {shown(member.name)} is a link; {_AGAIN}")
+                    if wrong := _wrong(member):
+                        raise DataError(f"{path}: {shown(member.name)} {wrong}; {_AGAIN}")
                     if member.isreg() and member.offset_data + member.size <= size:
                         yield Piece(path, _plain(member.name), member.offset_data, member.size)
                 end = archive.offset
@@ -110,8 +128,19 @@ def tar_pieces(path: Path, start: int = 0) -> Iterator[Piece]:
             stream.seek(end)
             if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
                 raise DataError(f"{path}: is cut off or damaged at byte {end} of {size}; {_AGAIN}")
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"{path}: is not a whole tar archive ({error}); {_AGAIN}") from error
+
+
+def _wrong(member: tarfile.TarInfo) -> str:
+    """Why no archive of ours would have it; "" for a file or folder."""
+    if member.issym() or member.islnk():
+        return "is a link"
+    if member.size < 0:
+        return "states a size below 0"
+    if not (member.isreg() or member.isdir()) or member.issparse():
+        return "is neither a plain file nor a folder"
+    return ""
 
 
 def _plain(name: str) -> str:
@@ -128,8 +157,13 @@ def uncompressed(path: Path, folder: Path) -> Path:
         fresh = plain.with_suffix(".new")
         try:
             with gzip.open(path) as packed, fresh.open("wb") as out:
-                shutil.copyfileobj(packed, out, BLOCK)
-        except (EOFError, gzip.BadGzipFile) as error:
+                left = _most_unpacked(path)
+                for block in iter(lambda: packed.read(BLOCK), b""):
+                    left -= len(block)
+                    if left < 0:
+                        raise DataError(f"{path}: {_BOMB}; {_AGAIN}")
+                    out.write(block)
+        except _DAMAGED as error:
             raise DataError(f"{path}: is cut off or damaged ({error}); {_AGAIN}") from error
         os.replace(fresh, plain)
     return plain

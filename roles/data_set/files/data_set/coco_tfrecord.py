@@ -21,6 +21,7 @@ SHARDS = {"train": 256, "val": 32}
 FLAT = True  # few files, and large ones
 SYNTHETIC = {"train": 512, "val": 64}
 _ANNOTATIONS = "annotations_trainval2017.zip"
+_MOST_PIXELS = 1 << 24  # of an image, each a byte of a mask; COCO's largest have 640 x 640
 
 
 class _Part(NamedTuple):
@@ -65,7 +66,7 @@ def _part(name: str, text: bytes, files: Mapping[str, Piece], where: str) -> _Pa
             }
             for each in document["images"]
         ]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(f"{where}: is no file of COCO instances ({type(error).__name__}: {error})") from error
     return _Part(name, images, objects, categories, files)
 
@@ -92,7 +93,7 @@ def _write(part: _Part, images: List[Dict[str, Any]], path: Path) -> None:
 def _example(part: _Part, image: Mapping[str, Any]) -> bytes:
     name, width, height = image["file_name"], image["width"], image["height"]
     data = part.files[name].read()
-    if jpeg.size(data) != (width, height):
+    if jpeg.size(data) != (width, height) or width * height > _MOST_PIXELS:
         raise DataError(f"{part.files[name].archive}: {shown(name)} is no JPEG of {width} x {height} pixels")
     try:
         boxes = [(each, _box(each["bbox"], width, height)) for each in part.objects.get(image["id"], ())]
@@ -104,7 +105,7 @@ def _example(part: _Part, image: Mapping[str, Any]) -> bytes:
                 for each, _ in kept
             )
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{part.name}: the annotations of {shown(name)} are unusable ({error})") from error
     return tfrecord.example(
         {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from data_set import cityscapes, coco_tfrecord, imagenet, imagenet_folders, imagenet_tfrecord, weights
 from data_set.files import GIB, DataError, is_safe, read_json
@@ -66,7 +67,7 @@ def new_row(stated: Mapping[str, Any], state: str, **more: Any) -> Row:
         "counts": {},
         "detail": "",
         "wants": [],
-        "space": 0,
+        "space": [],
         **more,
     }
 
@@ -75,10 +76,10 @@ def new_row(stated: Mapping[str, Any], state: str, **more: Any) -> Row:
 
 
 def look(asked: Job, stated: Mapping[str, Any]) -> Row:
-    """Ready, or failed for good; "missing" where it can be made, with the ``space`` that takes."""
+    """Ready, or failed for good; "missing" where it can be made, with the ``space`` that takes, and where."""
     if not is_safe(stated["folder"]) or stated["kind"] not in KINDS:
         raise DataError(f"{stated['folder']}: neither folder nor kind {stated['kind']} can be served")
-    place, kind = asked.root / stated["folder"], KINDS[stated["kind"]]
+    place, kind = place_of(asked, stated), KINDS[stated["kind"]]
     note = read_json(place / STATE)
     found, wrong = _found(place, kind, note, stated)
     real_wanted = asked.named and note.get("synthetic")
@@ -90,8 +91,11 @@ def look(asked: Job, stated: Mapping[str, Any]) -> Row:
         raise DataError(f"{place}: is not of runkit's making and not whole ({wrong}); move it away")
     if note and note.get("kind") != stated["kind"]:
         raise DataError(f"{place}: holds {note.get('kind')}, not {stated['kind']}; move it away")
+    if place.is_mount():  # a whole set is moved to its place, which a mount cannot leave
+        text = f"is a mount; put the set in a folder of that disk, and a link to it at {stated['folder']}"
+        raise DataError(f"{place}: {text}")
     if asked.synthetic and kind.SYNTHETIC is not None:
-        return new_row(stated, "missing", space=SYNTHETIC_BYTES)
+        return new_row(stated, "missing", space=[(_disk(place.parent), SYNTHETIC_BYTES)])
     names = archive_names(asked, stated, f"{wrong}, and cannot be made up" if asked.synthetic else wrong)
     absent = [name for name in names if located(asked, name) is None]
     return new_row(stated, "missing", wants=absent, space=_space(asked, stated, names))
@@ -170,8 +174,8 @@ def located(asked: Job, name: str) -> Optional[Path]:
 # --- space ---------------------------------------------------------------------------------
 
 
-def _space(asked: Job, stated: Mapping[str, Any], names: List[str]) -> int:
-    """Bytes that making a set takes yet: those of the set, and of the archives that are still to come."""
+def _space(asked: Job, stated: Mapping[str, Any], names: List[str]) -> List[Tuple[str, int]]:
+    """Bytes that making a set takes yet, and where: the set's, and those of archives still to come."""
     paths = {name: located(asked, name) for name in names}
     sizes = {name: path.stat().st_size if path else asked.sent[name] for name, path in paths.items()}
     to_come = sum(size for name, size in sizes.items() if paths[name] is None)
@@ -179,22 +183,38 @@ def _space(asked: Job, stated: Mapping[str, Any], names: List[str]) -> int:
     here = sum(path.stat().st_size for path in parts if path.exists())
     made = sum(path.stat().st_size for path in staging(asked, stated).rglob("*") if path.is_file())
     whole = max(int(stated["needs_gib"] * GIB), sum(sizes.values()))
-    return max(0, whole - made) + max(0, to_come - here)
+    disks = _disk(place_of(asked, stated).parent), _disk(asked.arrived)
+    return list(zip(disks, (max(0, whole - made), max(0, to_come - here))))
 
 
-def reserve(asked: Job, rows: List[Row]) -> None:
-    """Refuse, in the order of the sets, those that the disk has no room for beside the ones before them."""
-    free = shutil.disk_usage(asked.root).free
+def _disk(folder: Path) -> str:
+    """A folder that is there, on the disk that this one will be on."""
+    return str(next(path for path in (folder, *folder.parents) if path.exists()))
+
+
+def reserve(rows: List[Row]) -> None:
+    """Refuse, in the order of the sets, those that a disk has no room for beside the ones before them."""
+    free: Dict[int, int] = {}
     for row in (row for row in rows if row["state"] == "missing"):
-        if row["space"] > free:
-            needs, has = (max(number, 0) / GIB for number in (row["space"], free))
-            wrong = f"needs {needs:.3g} GiB more, has {has:.3g} GiB left"
-            detail = f"{asked.root}: {wrong}; free space, or set cluster_data_root"
-            row.update(state="failed", detail=detail, wants=[])
-        else:
-            free -= row["space"]
+        needs: Dict[int, int] = {}
+        for folder, number in row["space"]:
+            disk = os.stat(folder).st_dev
+            needs[disk] = needs.get(disk, 0) + number
+            if needs[disk] > free.setdefault(disk, shutil.disk_usage(folder).free):
+                wrong = f"needs {needs[disk] / GIB:.3g} GiB more, has {max(free[disk], 0) / GIB:.3g} GiB left"
+                detail = f"{folder}: {wrong}; free space, or set cluster_data_root"
+                row.update(state="failed", detail=detail, wants=[])
+        for disk, number in needs.items() if row["state"] == "missing" else ():
+            free[disk] -= number
+
+
+def place_of(asked: Job, stated: Mapping[str, Any]) -> Path:
+    """Where a set lies. A link there leads to another disk, and stays."""
+    place: Path = asked.root / stated["folder"]
+    return place.resolve() if place.is_symlink() else place
 
 
 def staging(asked: Job, stated: Mapping[str, Any]) -> Path:
-    place: Path = asked.root / stated["folder"]
+    """Where a set is made, on the disk of its place."""
+    place = place_of(asked, stated)
     return place.with_name(f".{place.name}.making")

@@ -15,6 +15,7 @@ from data_set import png
 from data_set.files import DataError
 
 _SCALE = 5
+_FAR = 1 << 16  # pixels; every step along an outline is a point in memory
 _MIDDLE = 2  # of five: where the middle of a pixel lies
 
 
@@ -38,10 +39,15 @@ def _edges(segmentation: Any, width: int, height: int) -> Iterator[List[int]]:
     if isinstance(segmentation, dict):
         if [int(n) for n in segmentation["size"]] != [height, width]:
             raise ValueError("its size is not the image's")
-        yield list(accumulate(int(n) for n in segmentation["counts"]))
+        runs = [int(n) for n in segmentation["counts"]]
+        if min(runs, default=0) < 0 or sum(runs) > width * height:
+            raise ValueError("its runs are not in its image")
+        yield list(accumulate(runs))
         return
     for outline in segmentation:
         points = list(zip(map(float, outline[::2]), map(float, outline[1::2])))
+        if not all(abs(at) < _FAR for point in points for at in point):
+            raise ValueError("a corner lies far beyond its image")
         yield sorted((*_crossings(points, width, height), width * height))
 
 

@@ -23,7 +23,7 @@ def everything(asked: Job, make: bool) -> Dict[str, Any]:
         for name, size in asked.sent.items():
             archives.received(asked.arrived, name, size)
         rows = [_guarded(looking.look, asked, each) for each in asked.sets]
-        looking.reserve(asked, rows)
+        looking.reserve(rows)
         if make:
             rows = [_guarded(_made, asked, each, row) for each, row in zip(asked.sets, rows)]
         elif any(row["wants"] for row in rows):
@@ -92,7 +92,7 @@ def _made(asked: Job, stated: Mapping[str, Any], row: Row) -> Row:
         note.update(found=found, sizes=looking.sizes(folder))
         write_json(folder / STATE, note)
     os.sync()
-    place = asked.root / stated["folder"]
+    place = looking.place_of(asked, stated)
     remove(place)
     os.replace(folder, place)
     return looking.new_row(stated, "made", counts=found, detail="synthetic" if synthetic else "")

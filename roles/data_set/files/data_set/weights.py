@@ -7,7 +7,7 @@ from typing import Dict, Iterator, List, Mapping, Optional
 
 from data_set import archives
 from data_set.archives import Piece
-from data_set.files import DataError
+from data_set.files import DataError, is_safe, shown
 from data_set.work import Task
 
 FLAT = False
@@ -29,9 +29,13 @@ def tasks(sources: Mapping[str, Path], counts: Mapping[str, int], folder: Path) 
 
 
 def _pieces(path: Path, folder: Path) -> Iterator[Piece]:
-    if path.name.endswith(_ARCHIVES):
-        return archives.pieces(archives.uncompressed(path, folder))
-    return iter([Piece(path, path.name, 0, path.stat().st_size)])
+    if not path.name.endswith(_ARCHIVES):
+        yield Piece(path, path.name, 0, path.stat().st_size)
+        return
+    for piece in archives.pieces(archives.uncompressed(path, folder)):
+        if not is_safe(piece.name):
+            raise DataError(f"{path}: {shown(piece.name)} is not a plain relative name; get it again")
+        yield piece
 
 
 def pretend(_sample: Path, _counts: Mapping[str, int]) -> Iterator[Task]:
