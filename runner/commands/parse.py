@@ -7,15 +7,18 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from runner.errors import UnknownLog
+from runner.errors import UnknownLog, UsageError
 from runner.model import LogRun
 from runner.names import printable
 
 if TYPE_CHECKING:
     from runner.io.logs import Log
+    from runner.io.ranks import RankLog
     from runner.parsers import Known
 
 HELP = "show what is in a log: family, run parameters, records, rates, problems"
@@ -27,7 +30,10 @@ SHOWN = 5  # names of files without a run
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``parse``."""
     parser.add_argument(
-        "logs", nargs="+", metavar="LOG", help="a log file (plain or gzip), or a folder of logs"
+        "logs",
+        nargs="+",
+        metavar="LOG",
+        help="a log, plain or packed (gzip, bzip2, xz, zstd), or a folder or archive (tar, zip) of logs",
     )
     parser.add_argument(
         "--rule", help="how records become the rate, such as mean:skip=5; default: the family's"
@@ -40,20 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every run found; 1 where a log held none."""
-    from runner.io.logfolders import walk
-    from runner.parsers import Known, document
+    from runner.parsers import Known, document, words
     from runner.rates import parse_rule
 
     if args.rule is not None:
         parse_rule(args.rule)
     known = Known(family=args.family, rule=args.rule, cards=args.cards, batch_size=args.batch_size)
+    words(known)  # refuses an unknown family, before any log is at fault
     found: list[LogRun] = []
     status = 0
-    for source in args.logs:
-        logs = [(log.name, *read(log, known)) for log in walk(Path(source))]
-        tell_unknown(source, [(name, unknown) for name, _, unknown in logs if unknown is not None])
-        found += [one for _, runs, _ in logs for one in runs]
-        if not any(runs for _, runs, _ in logs):
+    for source, contents in zip(args.logs, read_all(args.logs, known), strict=True):
+        tell_unknown(source, [(one.log.name, one.unknown) for one in contents if one.unknown is not None])
+        found += [run for one in contents for run in one.runs]
+        if not any(one.runs for one in contents):
             status = 1
     if args.json:
         print(json.dumps([document(one) for one in found], indent=1, ensure_ascii=False, allow_nan=False))
@@ -62,15 +67,56 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-def read(log: Log, known: Known) -> tuple[list[LogRun], str | None]:
-    """Find the runs in a log, with its hash and what reading it brought up; or say why there is none."""
-    from runner.parsers import parse
+class Content(NamedTuple):
+    """What is in a log: its runs, or why there is none; or why it cannot be read."""
+
+    log: Log | RankLog
+    runs: Sequence[LogRun] = ()
+    unknown: str | None = None
+    error: UsageError | None = None
+
+
+def read_all(sources: Sequence[str], known: Known) -> Iterator[list[Content]]:
+    """Read the logs that each source names, a log, folder or archive; large ones on all cores.
+
+    Among several, one that cannot be read spoils nothing: it is told on standard error and passed over.
+    """
+    from runner.io.logfolders import walk
+    from runner.io.workers import in_order
+
+    logs = [walk(Path(source)) for source in sources]
+    every = [log for of_source in logs for log in of_source]
+    contents = in_order(partial(read, known=known), every, [log.size for log in every])
+    for source, of_source in zip(sources, logs, strict=True):
+        if not of_source:
+            print(f"runkit: {printable(source)}: no log is in it", file=sys.stderr)
+        read_here = list(islice(contents, len(of_source)))
+        yield [one for one in read_here if not _is_passed_over(one, len(of_source))]
+
+
+def _is_passed_over(content: Content, of: int) -> bool:
+    if content.error is None:
+        return False
+    if of == 1:
+        raise content.error
+    print(f"runkit: {content.error}; passed over", file=sys.stderr)
+    return True
+
+
+def read(log: Log | RankLog, known: Known) -> Content:
+    """Find the runs in a log, with its hash and what reading it brought up."""
+    from runner.parsers import parse, words
 
     try:
-        runs = parse(log, log.name, known)
+        runs = parse(log.holding(words(known)), log.name, known)
     except UnknownLog as error:
-        return [], str(error)
-    return [replace(one, sha256=log.sha256, problems=(*one.problems, *log.problems)) for one in runs], None
+        return Content(log, unknown=str(error))
+    except UsageError as error:
+        return Content(log, error=error)
+    problems = log.problems
+    return Content(
+        log, [replace(one, sha256=log.sha256, problems=(*one.problems, *problems)) for one in runs]
+    )
 
 
 def tell_unknown(source: str, unknown: Sequence[tuple[str, str]]) -> None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from runner.errors import UsageError
 from runner.model import Problem, Result, Table
-from runner.names import hint, shown
+from runner.names import hint, printable, shown
 
 if TYPE_CHECKING:
+    from runner.commands.parse import Content
     from runner.io.rundir import RunDir
     from runner.layouts import Layout
     from runner.readings import Reading
@@ -98,7 +99,7 @@ def _sources(given: Sequence[str]) -> dict[str, str]:
         kept.setdefault(path.resolve(), source)
     names = [path.name for path in kept]
     return {
-        source: path.name if names.count(path.name) == 1 else source.rstrip("/")
+        source: printable(path.name if names.count(path.name) == 1 else source.rstrip("/"))
         for path, source in kept.items()
     }
 
@@ -128,14 +129,20 @@ def _layout(name: str) -> Layout:
 
 def _gather(sources: Mapping[str, str], with_layout: bool) -> _Material:
     """Read every source. For a layout, a run is no more than the logs of its measured cells."""
+    from runner.commands.parse import read_all
     from runner.io import rundir
+    from runner.parsers import NOTHING_KNOWN
 
     material = _Material([], [])
+    of_logs = [one for one in sources if Path(one).exists() and not Path(one, "plan.json").exists()]
+    contents = read_all(of_logs, NOTHING_KNOWN)
     for source, called in sources.items():
-        path = Path(source)
-        if path.exists() and not (path / "plan.json").exists():
-            prefix = f"{called}/" if len(sources) > 1 and path.is_dir() else ""
-            material.readings.extend(_logs(source, prefix, tell=not with_layout))
+        if source in of_logs:
+            found = next(contents)
+            names = [_name(source, called, one.log.name, len(sources) > 1) for one in found]
+            material.readings.extend(_readings(found, names))
+            if not with_layout:  # which tells them in a table
+                _tell_unknown(source, found)
             continue
         folder = rundir.find(source)
         results, note = _results(folder)
@@ -146,28 +153,24 @@ def _gather(sources: Mapping[str, str], with_layout: bool) -> _Material:
     return material
 
 
-def _logs(source: str, prefix: str, tell: bool) -> Iterator[Reading]:
-    """The logs of a file or folder; with a layout, those without a run are told in a table instead."""
-    from runner.commands.parse import read, tell_unknown
-    from runner.io.logfolders import walk
-    from runner.parsers import NOTHING_KNOWN
+def _name(source: str, called: str, log: str, among_others: bool) -> str:
+    """What to call a log: below its folder or archive, which is named too where there are several sources."""
+    if Path(source).is_file() and log == printable(Path(source).name):
+        return called
+    return f"{called}/{log}" if among_others else log
+
+
+def _readings(contents: Sequence[Content], names: Sequence[str]) -> Iterator[Reading]:
     from runner.readings import Reading
 
-    unknown = []
-    for log in walk(Path(source)):
-        try:
-            runs, why = read(log, NOTHING_KNOWN)
-        except UsageError as error:  # in a folder of many files, one that is no log spoils nothing
-            if not Path(source).is_dir():
-                raise
-            print(f"runkit: {error}; passed over", file=sys.stderr)
-            continue
-        if why is not None:
-            unknown.append((log.name, why))
-        name = prefix + log.name
-        yield Reading(name, log.sha256, tuple(replace(run, log=name) for run in runs))
-    if tell:
-        tell_unknown(source, unknown)
+    for one, name in zip(contents, names, strict=True):
+        yield Reading(name, one.log.sha256, tuple(replace(run, log=name) for run in one.runs))
+
+
+def _tell_unknown(source: str, contents: Sequence[Content]) -> None:
+    from runner.commands.parse import tell_unknown
+
+    tell_unknown(source, [(one.log.name, one.unknown) for one in contents if one.unknown is not None])
 
 
 def _results(folder: RunDir) -> tuple[list[Result], str | None]:

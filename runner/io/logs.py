@@ -38,6 +38,11 @@ class Log:
         self._broken: list[int] = [0, 0]  # how many lines were not UTF-8, the first of them
         self._long: list[int] = [0, 0]  # how many lines were too long, the first of them
 
+    @property
+    def size(self) -> int | None:
+        """Bytes of the file as it lies there; None for what another process would not reach as well."""
+        return self.source.size if isinstance(self.source, File) else None
+
     def __iter__(self) -> Iterator[Line]:
         with self.source.open() as raw:
             yield from self._lines(pieces.every(raw, self.block))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Protocol
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
@@ -42,7 +43,7 @@ def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[i
 
     The pieces may have lost their NUL and ANSI codes, in the middle of which a word may stand.
     """
-    finder = BytesAhoCorasick([word.encode() for word in words], implementation=Implementation.DFA)
+    finder = _finder(tuple(words))
     number = 1
     for block in _blocks(stream, size):
         plain = _plain(block)
@@ -58,6 +59,12 @@ def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[i
                 end = next(_REST.finditer(plain, at)).end()
                 yield number, plain[start:end]
         number += plain.count(b"\n", end)
+
+
+@cache
+def _finder(words: tuple[str, ...]) -> BytesAhoCorasick:
+    """Make, once, what finds all words at once: of every piece with one, at least the word that ends first."""
+    return BytesAhoCorasick([word.encode() for word in words], implementation=Implementation.DFA)
 
 
 def without_codes(data: bytes) -> bytes:

@@ -52,6 +52,12 @@ class RankLog:
         self.sha256: str | None = None
         self.problems: tuple[Problem, ...] = ()
 
+    @property
+    def size(self) -> int | None:
+        """Bytes of all files together: see Log."""
+        sizes = [file.log.size for file in self.files]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
     def __iter__(self) -> Iterator[Line]:
         return self._lines(iter)
 

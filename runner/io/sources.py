@@ -50,6 +50,14 @@ class File:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @property
+    def size(self) -> int:
+        """In bytes; 0 where it cannot be known, as opening it will tell."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
     def open(self) -> Reading:
         """Open it; reading unpacks it."""
         return Reading(regular(self.path), place(self.path), Budget(place(self.path)))
