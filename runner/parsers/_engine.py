@@ -166,13 +166,13 @@ def scan(lines: Iterable[Line], families: Sequence[Family]) -> list[Found]:
     """Match every line against every family, in one pass. Raises UsageError on more than HITS_LIMIT hits."""
     every = [Found(family) for family in families]
     matchers = [Matcher(family) for family in families]
-    looking = [
-        (word, [place for place, family in enumerate(families) if word in family.words])
-        for word in words_of(families)
-    ]
+    looking: dict[str, list[int]] = {}
+    for place, family in enumerate(families):
+        for word in family.words:
+            looking.setdefault(word, []).append(place)
     for line in lines:
         text = line.text
-        for place in {place for word, places in looking if word in text for place in places}:
+        for place in {place for word in looking if word in text for place in looking[word]}:
             hit, found = matchers[place].hit(line), every[place]
             if hit is not None:
                 found.add(hit)
