@@ -19,7 +19,8 @@ from runner.records import encode
 FORMATS = ("md", "html", "csv", "json")
 
 _NUMBER = re.compile(r"[-+]?\d[\d.,:/ ]*(?:e[-+]?\d+)?\u2020?", re.ASCII)  # a dagger marks a filled cell
-_MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\|[]`*"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
+_EDGE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # within a word it marks nothing
+_MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\|[]`*~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
 
 
 def render(tables: Sequence[Table], form: str, title: str, language: str, template: str) -> str:
@@ -119,7 +120,7 @@ def _columns(table: Table) -> list[dict[str, str]]:
 
 
 def _marked(text: str) -> str:
-    return printable(text).translate(_MARKS)
+    return _EDGE.sub(r"\\_", printable(text).translate(_MARKS))
 
 
 def _harmless(cell: str) -> str:

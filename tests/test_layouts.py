@@ -36,7 +36,12 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: str(path.stem))
 def test_every_reference_loads(path: Path) -> None:
-    assert load(yaml.safe_load(path.read_text("utf-8")), path.name).tables
+    layout = load(yaml.safe_load(path.read_text("utf-8")), path.name)
+    cells = [cell for grid in layout.tables for row in grid.rows for cell in row.cells]
+    columns = [column for grid in layout.tables for column in grid.columns]
+    assert {layout.family, *(column.family or layout.family for column in columns)} <= set(families())
+    linked = {link.path.rpartition("/")[2] for link in layout.logs if link.path}
+    assert linked <= {cell.log for cell in cells}
 
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: str(path.stem))

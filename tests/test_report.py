@@ -88,6 +88,7 @@ def test_what_logs_say_is_escaped() -> None:
     assert "<" not in pipes
     assert "=1+1\\|\\`&lt;script&gt;" in pipes
     assert "\\[note\\](javascript:x)" in pipes
+    assert "| \\_a_b\\_ \\~\\~c |" in markdown([Table("t", ("Log",), (("_a_b_ ~~c",),))])
     sheet = list(csv.reader(io.StringIO(csv_text([NASTY]))))
     assert sheet[2] == ["1", "'=1+1|`<script>alert(1)</script>\\x1b[31m"]
     assert json.loads(json_text([NASTY], "x"))["tables"][0]["rows"] == [["1", SCRIPT]]
