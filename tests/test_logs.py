@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -16,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
-from runner.io.logfolders import CellLog, walk
+from runner.io.logfolders import walk
 from runner.io.logs import LINE_LIMIT, Log
 from runner.model import Line
 
@@ -132,33 +130,6 @@ def test_where_a_read_ends_makes_no_difference(parts: list[bytes]) -> None:
     assert [(line.number, line.text) for line in lines] == [entry for entry in wanted if entry[1]]
 
 
-# --- gzip ------------------------------------------------------------------------------------
-
-
-def test_gzip_is_read_through_and_hashed_as_it_lies_there(tmp_path: Path) -> None:
-    packed = gzip.compress(b"a\n") + gzip.compress(b"b\n")
-    log, found = read(tmp_path / "a.log.gz", packed)
-    assert [line.text for line in found] == ["a", "b"]
-    assert log.sha256 == hashlib.sha256(packed).hexdigest()
-
-
-WHOLE = gzip.compress(bytes(range(256)) * 4000)
-REFUSED = {
-    "gzip cut off": (WHOLE[:-20], "damaged gzip"),
-    "gzip damaged": (WHOLE[:40] + b"\0\0\0\0" + WHOLE[44:], "damaged gzip"),
-    "zstd": (b"\x28\xb5\x2f\xfd....", "zstd -d"),
-    "zip": (b"PK\x03\x04....", "unzip"),
-    "tar": (b"\0" * 257 + b"ustar" + b"\0" * 300, "tar -xf"),
-}
-
-
-@pytest.mark.parametrize(("data", "says"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_unpacked_is_refused_in_a_line(data: bytes, says: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=says) as failure:
-        read(tmp_path / "a.log", data)
-    assert "a.log" in str(failure.value)
-
-
 # --- what is no log --------------------------------------------------------------------------
 
 
@@ -191,54 +162,3 @@ def test_folder_without_end_is_refused(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     with pytest.raises(UsageError, match="levels"):
         walk(tmp_path)
-
-
-@pytest.mark.timeout(60)
-def test_memory_is_bounded(tmp_path: Path) -> None:
-    path = tmp_path / "a.log.gz"  # 200 MB in one line, then one that counts
-    with gzip.open(path, "wb", compresslevel=1) as stream:
-        for _ in range(200):
-            stream.write(b"y" * 1_000_000)
-        stream.write(b"\nlast")
-    program = (
-        "import json, pathlib, resource, sys; from runner.io.logs import Log\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; before = peak()\n"
-        "lines = [(one.number, len(one.text)) for one in Log(pathlib.Path(sys.argv[1]), 'a')]\n"
-        "print(json.dumps([lines, peak() - before]))"
-    )
-    said = subprocess.run(
-        [sys.executable, "-c", program, path], cwd=ROOT, capture_output=True, check=True
-    ).stdout
-    lines, kilobytes = json.loads(said)
-    assert lines == [[1, LINE_LIMIT], [2, 4]]
-    assert kilobytes < 16_000
-
-
-# --- a cell of a run -------------------------------------------------------------------------
-
-
-def test_cell_is_the_files_of_its_ranks_in_order(tmp_path: Path) -> None:
-    for name, text in {
-        "b/rank-0002.stdout": "two",
-        "a/rank-0000.stderr": "warning",
-        "a/rank-0000.stdout": "zero\n\xff",
-        "a/rank-0010.stdout": "ten",
-        "a/rank-0000.json": "{}",
-        "launcher.stderr": "mpirun says",
-    }.items():
-        path = tmp_path / "logs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode("latin-1"))
-    cell = CellLog(tmp_path)
-    found = [(line.rank, line.stream, line.number, line.text) for line in cell]
-    assert found == [
-        (0, "stdout", 1, "zero"),
-        (0, "stdout", 2, "\ufffd"),
-        (0, "stderr", 1, "warning"),
-        (2, "stdout", 1, "two"),
-        (10, "stdout", 1, "ten"),
-    ]
-    assert [(problem.code, problem.detail[:19]) for problem in cell.problems] == [
-        ("decode_errors", "a/rank-0000.stdout:")
-    ]
-    assert list(CellLog(tmp_path / "none")) == []

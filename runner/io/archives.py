@@ -88,7 +88,7 @@ class _Archive:
             if number > MEMBERS_LIMIT:
                 limit = f"more than {MEMBERS_LIMIT} members"
                 raise UsageError(f"{self.place}: {limit}; name an archive that holds only logs")
-            if entry is not None and not any(part.startswith(".") for part in entry.name.split("/")):
+            if entry is not None and not _hidden(entry.name):
                 found.append(entry)
         return found
 
@@ -111,6 +111,10 @@ class _Archive:
         """Close the file, unless it is one where the next member is reached at less cost from here."""
         if self._stream is self._raw:
             self.close()
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") and part != ".." for part in name.split("/"))
 
 
 class _From:

@@ -84,8 +84,6 @@ def tar_entries(archive: Archive) -> Iterator[Entry | None]:
             yield None if info.isdir() else _tar_entry(info, pax, offset, size)
             offset += _padded(size) if info.isreg() or info.type not in tarfile.SUPPORTED_TYPES else 0
             pax = {}
-    if 0 < len(header) < _BLOCK:
-        raise _damaged(archive, "it ends too early")
 
 
 def _said(archive: Archive, info: tarfile.TarInfo, offset: int) -> dict[str, str]:
@@ -157,7 +155,7 @@ class _Bounded:
     def seek(self, offset: int, whence: int = 0) -> int:
         self._offset = offset + (0, self._offset, self._archive.size)[whence]
         if self._offset < 0:
-            raise ValueError("it points before its own beginning")
+            raise OSError("it points before its own beginning")
         return self._offset
 
     def tell(self) -> int:
