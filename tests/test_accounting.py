@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner import rates
+from runner.cli import main
 from runner.io.logs import Log
 from runner.model import Line, LogRun
 from runner.parsers import Known, detect, families, parse
@@ -140,3 +142,32 @@ def test_slow_records_are_named_and_counted_all_the_same(why: str) -> None:
     assert [problem.line for problem in found] == [line for line, _ in wanted]
     assert all(text in problem.detail for problem, (_, text) in zip(found, wanted, strict=True))
     assert rates.used(run, "mean:skip=0") == len(run.records) == len(texts) - (why == "a checkpoint")
+
+
+# --- one log under several names ---------------------------------------------------------------
+
+
+def test_copy_of_a_log_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, texts in {"gpu8.log": GOOD, "gpu32.log": GOOD, "gpu1.log": GOOD[:20]}.items():
+        (tmp_path / name).write_text("\n".join(texts), "utf-8")
+    assert main(["parse", str(tmp_path), "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)
+    told = {
+        run["log"]: [one["detail"] for one in run["problems"] if one["code"] == "same_log_twice"]
+        for run in runs
+    }
+    assert told == {
+        "gpu1.log": [],
+        "gpu32.log": ["the same log lies under other names: gpu8.log"],
+        "gpu8.log": ["the same log lies under other names: gpu32.log"],
+    }
+
+
+def test_a_run_for_people_says_what_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "a.log"
+    channel = "node1:1:1 [0] NCCL INFO Channel 00 : 0[1f000] -> 8[1f000] [send] via NET/Socket/0"
+    log.write_text("\n".join([channel, *GOOD, RECORD.format(310, "nan")]), "utf-8")
+    assert main(["parse", str(log)]) == 0
+    shown = capsys.readouterr().out
+    assert "  not used  1 no_figure, 5 warm_up\n" in shown
+    assert "  transport NET/Socket without GPUDirect RDMA\n" in shown

@@ -624,6 +624,31 @@ def test_published_figure_is_recomputed_from_its_log(row: dict[str, str]) -> Non
     assert shows(row["published"], figure) is ((row["log"], row["published"]) not in NOT_FROM_THE_LOG)
 
 
+# What the bodies of these logs do not say: excerpts, and programs that print no such line.
+NOT_STATED = {
+    "deeplabv3p_mmseg/deeplabv3p_c32_fp16.log": {"cards"},
+    "deeplabv3p_paddle/Deeplabv3_FP32_BS4-N1.log": {"precision"},
+    "deeplabv3p_paddle/Deeplabv3_FP32_BS4-N32.log": {"precision"},
+    "other/paddleclas_resnet50_gpu1_fp32_bs256.log": {"cards", "precision"},
+    "other/paddlenlp_bert_gpu1_fp32_bs96.log": {"cards"},
+    "other/paddlenlp_transformer_gpu1_fp32_bs5120.log": {"cards"},
+    "resnet50_tf1/tf_gpu32_amp_bs256.txt": {"cards", "batch_size", "precision"},
+    "resnet50_tf1/tf_gpu32_fp32_bs256.txt": {"cards", "batch_size", "precision"},
+}
+
+
+@needs_real_logs
+@pytest.mark.parametrize("row", claims(), ids=lambda row: str(row["log"]))
+def test_body_alone_says_what_ran(row: dict[str, str]) -> None:
+    (run,) = runs_of(REAL / row["log"], "x.log")
+    not_stated = NOT_STATED.get(row["log"], set())
+    assert {key for key in ("cards", "batch_size", "precision") if getattr(run, key) is None} == not_stated
+    assert set(run.sources.values()) <= {"log"}
+    assert run.cards in (None, int(row["cards"]))
+    assert run.batch_size in (None, int(row["batch_size"]))
+    assert run.precision is None or same_precision(run.precision, row["precision"].lower())
+
+
 # The public record of these trainings: time to train by two time stamps in the log (1 card and 32 cards),
 # the last evaluation; the lines of the eight-card one bear the stamp of the format's documentation.
 OUTCOMES = {

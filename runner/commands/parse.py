@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every run found; 1 where a log held none."""
-    from runner.parsers import Known, document, words
+    from runner.parsers import Known, document, told_twice, words
     from runner.rates import parse_rule
 
     if args.rule is not None:
@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
         found += [run for one in contents for run in one.runs]
         if not any(one.runs for one in contents):
             status = 1
+    found = told_twice(found)
     if args.json:
         print(json.dumps([document(one) for one in found], indent=1, ensure_ascii=False, allow_nan=False))
     elif found:
@@ -131,6 +132,7 @@ def tell_unknown(source: str, unknown: Sequence[tuple[str, str]]) -> None:
 
 def _lines(run: LogRun) -> Iterator[str]:
     """A run for people: one fact per line, unknown ones left out."""
+    from runner.parsers import in_words
     from runner.rates import used
 
     what = ", ".join(word for word in (run.framework, run.framework_version, run.model) if word)
@@ -141,6 +143,11 @@ def _lines(run: LogRun) -> Iterator[str]:
         for key, source in run.sources.items()
     )
     yield f"  settings  {', '.join(settings) or 'unknown'}"
+    machine = {"GPU": run.gpu, "driver": run.driver, "NCCL": run.nccl}
+    if any(machine.values()):
+        yield f"  machine   {', '.join(f'{key} {printable(one)}' for key, one in machine.items() if one)}"
+    if run.transport:
+        yield f"  transport {printable(in_words(run.transport))}"
     count = used(run, run.rule)
     basis = f"{count} of {len(run.records)} records" if count else "the log's own figure"
     rate = "none" if run.rate is None else f"{run.rate:.4f} {printable(run.unit)}"
@@ -148,6 +155,9 @@ def _lines(run: LogRun) -> Iterator[str]:
     means = [(key, value) for key, value in run.rates.items() if isinstance(value, float)]
     figures = [f"{key} {value:.4f}" for key, value in (*means, *run.rates["summary"].items())]
     yield f"  rates     {', '.join(figures) or 'none'}"
+    if run.lines_not_used:
+        reasons = (f"{number} {reason}" for reason, number in sorted(run.lines_not_used.items()))
+        yield f"  not used  {', '.join(reasons)}"
     outcome = {
         "trained in {:.3f} s": run.time_to_train_s,
         "target reached after {:.3f} s": run.time_to_target_s,

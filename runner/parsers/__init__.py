@@ -6,6 +6,7 @@
     parse(lines, log, known)          the runs in a log
     parse_cell(lines, log, known)     the one run that a cell's logs must hold
     document(run)                     a run as ``parse --json`` shows it
+    told_twice(runs)                  the runs of several logs, with what only shows among them
     in_words(transport)               a run's transport in one line
 
 Detection is by whole grammar, never by a keyword: a log belongs to each family of which a record or a final
@@ -28,6 +29,7 @@ from runner.parsers._engine import Family, Found, Row, scan, words_of
 from runner.parsers._environment import ENVIRONMENT
 from runner.parsers._nccl import in_words
 from runner.parsers._runs import Known, runs
+from runner.parsers._twice import told_twice
 from runner.parsers._values import same_precision
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "parse",
     "parse_cell",
     "same_precision",
+    "told_twice",
     "words",
 ]
 
