@@ -839,7 +839,8 @@ def test_usage(cluster: Kit) -> None:
     state(cluster, weights()[0])
     for words, said in (
         (("no_such_workload",), "no such workload"),
-        ((str(cluster.workload), "--from", "no/such/folder"), "--from no/such/folder: no such folder"),
+        ((str(cluster.workload), "--from", "no/such/folder"), '--from "no/such/folder": no such folder'),
+        ((str(cluster.workload), "--from", ""), '--from "": no such folder; name the one that holds'),
     ):
         done = cluster.runner("data", *words)
         assert (done.returncode, done.stdout) == (2, "")

@@ -22,6 +22,7 @@ from runner.io.events import Failure
 from runner.io.files import ROOT, read_json
 from runner.io.follow import last_line
 from runner.model import Cluster, Dataset, Host
+from runner.names import valued
 
 PROGRAM = ROOT / "roles" / "data_set" / "files"
 START = "import sys\nfrom data_set.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
@@ -133,9 +134,8 @@ def _ask(order: Order, action: str) -> tuple[list[Verdict], dict[str, Mapping[st
         for host in order.cluster.hosts:
             path = Path(folder) / f"{host.name}.json"
             if path.exists():
-                document = read_json(path, "runkit/data-result", 1)
-                verdicts += _verdicts(host, document)
-                held[host.name] = document["held"]
+                found, held[host.name] = _result(host, read_json(path, "runkit/data-result", 1))
+                verdicts += found
             else:
                 why = said.get(host.name, f"Ansible ended without it: {outcome.status}")
                 verdicts += [Verdict(host.name, each.folder, "failed", {}, why) for each in order.sets]
@@ -149,9 +149,11 @@ def _said(failure: Failure, cluster: Cluster) -> str:
     return failure.text or failure.message
 
 
-def _verdicts(host: Host, document: Mapping[str, Any]) -> list[Verdict]:
+def _result(host: Host, document: Mapping[str, Any]) -> tuple[list[Verdict], dict[str, int]]:
+    """What a host wrote: a row per set, and the bytes that it has of archives in part."""
     try:
-        return [
+        held = {str(name): int(number) for name, number in document["held"].items()}
+        found = [
             Verdict(
                 host.name,
                 str(each["folder"]),
@@ -162,6 +164,7 @@ def _verdicts(host: Host, document: Mapping[str, Any]) -> list[Verdict]:
             )
             for each in document["sets"]
         ]
+        return found, held
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise HostError(f"{host.name}: its result is not one of ours ({error}); run data again") from error
 
@@ -224,6 +227,6 @@ def _send(order: Order, host: Host, name: str, begin: int) -> None:
 def checked_source(text: str) -> Path:
     """The folder that ``--from`` names. Raises UsageError."""
     path = Path(text)
-    if not path.is_dir():
-        raise UsageError(f"--from {text}: no such folder; name the one that holds the archives")
+    if not text.strip() or not path.is_dir():
+        raise UsageError(f"--from {valued(text)}: no such folder; name the one that holds the archives")
     return path
