@@ -48,7 +48,7 @@ def word(text: str) -> str:
 def node(start: Start, cluster: Cluster, groups: Iterable[Sequence[str]]) -> str:
     """The script that runs a command, in groups of words that stand together, in the container of a host."""
     what = "# Runs in the run's folder, on each host of the cell."
-    return _script(start, [what], _options(start, cluster), _lines(groups))
+    return _script(start, cluster, [what], _lines(groups))
 
 
 def first(start: Start, cluster: Cluster, groups: Iterable[Sequence[str]]) -> str:
@@ -64,20 +64,24 @@ def first(start: Start, cluster: Cluster, groups: Iterable[Sequence[str]]) -> st
         f'    ssh -nT -G "$address" | sed -n -E "s|~/|$HOME/|g; /^({"|".join(SSH_WAY)}) /p"',
         f"done <{word(f'cells/{start.cell}/hostfile')} >ssh_config",
     ]
-    options = ['--volume "$HOME/.ssh:$HOME/.ssh:ro"', '--env RUNKIT_HOST_FOLDER="$PWD"']
-    return _script(start, way, [*_options(start, cluster), *options], _lines(groups))
+    keys = f"{variable('HOME')}/.ssh"
+    options = [_bind(keys, keys, True), '--env RUNKIT_HOST_FOLDER="$PWD"']
+    return _script(start, cluster, way, _lines(groups), options)
 
 
 def peer(start: Start, cluster: Cluster) -> str:
     """The script that runs the command line in its first argument in the container of another host."""
     what = "# Runs in the run's folder on each host but the launch host, which calls it through rsh.sh."
-    return _script(start, [what], _options(start, cluster), ['sh -c "$1"'])
+    return _script(start, cluster, [what], ['sh -c "$1"'])
 
 
-def _script(start: Start, steps: Sequence[str], options: Sequence[str], command: Sequence[str]) -> str:
+def _script(
+    start: Start, cluster: Cluster, steps: Sequence[str], command: Sequence[str], more: Sequence[str] = ()
+) -> str:
     """The first of ``steps`` is the comment at the head, the others come before the container."""
     what, *before = steps
-    lines = ["exec docker run", *options, word(start.image), *command]
+    lines = ["exec docker run", *_options(start, cluster), *more, word(start.image), *command]
+    logs = f"cells/{start.cell}/logs/$host"
     head = [
         "#!/bin/sh",
         f"# Cell {start.cell}.",
@@ -85,9 +89,44 @@ def _script(start: Start, steps: Sequence[str], options: Sequence[str], command:
         "set -eu",
         ': "${RUNKIT_RUN:=by-hand}"',
         "host=$(cat host 2>/dev/null || uname -n)",
-        f'mkdir -p "cells/{start.cell}/logs/$host"',
+        f'mkdir -p "{logs}"',
+        *_needed(start, cluster, f"{logs}/node.stderr"),
     ]
     return "\n".join([*head, *before, " \\\n    ".join(lines), ""])
+
+
+def _needed(start: Start, cluster: Cluster, file: str) -> list[str]:
+    """Lines that end the script where a data set is missing; what they say is the reason of the cell."""
+    assert start.container is not None
+    if not start.container.mounts:
+        return []
+    workload = start.cell.partition(".")[0]
+    remedy = shlex.join(("python", "-m", "runner", "-i", cluster.name, "data", workload))
+    return [
+        "need() {",
+        '    [ -e "$1" ] && return',
+        f'    set -- "error: $host has no $1; prepare it with:" {word(remedy)}',
+        f'    printf \'%s %s\\n\' "$@" | tee "{file}" >&2',
+        "    exit 1",
+        "}",
+        *(f"need {word(_parts(mount)[0])}" for mount in start.container.mounts),
+    ]
+
+
+def _parts(mount: str) -> tuple[str, str, bool]:
+    """Path on the host, path in the container, whether it is for reading only."""
+    host, _, inside = mount.removesuffix(":ro").rpartition(":")
+    return host, inside, mount.endswith(":ro")
+
+
+def _bind(host: str, inside: str, read_only: bool) -> str:
+    """The option that mounts a path. ``--volume`` would make an empty folder, root's, of one that is missing.
+
+    Docker reads the value as a line of CSV: a field with a comma or quote is quoted, its quotes doubled.
+    """
+    fields = ["type=bind", f"source={host}", f"target={inside}", *(["readonly"] if read_only else [])]
+    quoted = ['"' + each.replace('"', '""') + '"' if set(each) & set(',"') else each for each in fields]
+    return f"--mount {word(','.join(quoted))}"
 
 
 def _options(start: Start, cluster: Cluster) -> list[str]:
@@ -99,7 +138,7 @@ def _options(start: Start, cluster: Cluster) -> list[str]:
         *_grouped(start.container.options),
         *(["--device /dev/infiniband", "--cap-add IPC_LOCK"] if many and cluster.fabric in RDMA else []),
         f'--volume "$PWD:{FOLDER}" --volume {SCRATCH}',  # the second is empty, and goes with the container
-        *(f"--volume {word(mount)}" for mount in start.container.mounts),
+        *(_bind(*_parts(mount)) for mount in start.container.mounts),
         f'--env RUNKIT_RUN="$RUNKIT_RUN" --env RUNKIT_CELL={word(start.cell)} --env RUNKIT_FOLDER={FOLDER}',
     ]
     if many:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from runner.catalog import fill
 from runner.model import Source, Workload
+from runner.placeholders import fill
 
 
 def build(workload: Workload, registry: str) -> str:

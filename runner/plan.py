@@ -12,11 +12,12 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from runner import containers, limits, records
-from runner.catalog import fill, matching
+from runner.catalog import matching
 from runner.errors import UsageError
 from runner.launch import LAUNCHERS, Launch
 from runner.model import Cell, Cluster, Container, Mode, Placement, Plan, Start, Workload
 from runner.names import hint, is_name, shown
+from runner.placeholders import fill
 
 PLAN = "runkit/plan", 1
 CELL = "runkit/cell", 1
@@ -268,7 +269,7 @@ def whole_hosts(cluster: Cluster) -> list[int]:
 def _values(
     cell: Cell, cluster: Cluster, placement: Sequence[Placement], workload: Workload
 ) -> dict[str, str]:
-    """Return what each of ``catalog.PLACEHOLDERS`` stands for in this cell."""
+    """Return what each of ``placeholders.PLACEHOLDERS`` stands for in this cell."""
     here = placement[0].ranks if placement else cell.cards
     addresses = {host.name: host.address for host in cluster.hosts}
     return {

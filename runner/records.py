@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -42,7 +43,7 @@ def decode(kind: type[T], value: Any, place: str) -> T:
 def _record(kind: Any, value: Any, place: str, key: str) -> Any:
     if not isinstance(value, Mapping):
         raise _wrong(place, key, "a mapping", value)
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     for name in value:
         if name not in hints:
             raise UsageError(f"{place}: {_join(key, name)}: unknown key; {hint(name, hints)}")
@@ -53,6 +54,11 @@ def _record(kind: Any, value: Any, place: str, key: str) -> Any:
         if field.name not in value and not optional:
             raise UsageError(f"{place}: {_join(key, field.name)}: is missing")
     return kind(**{name: _value(hints[name], value[name], place, _join(key, name)) for name in value})
+
+
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _value(kind: Any, value: Any, place: str, key: str) -> Any:
@@ -68,7 +74,10 @@ def _value(kind: Any, value: Any, place: str, key: str) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise _wrong(place, key, "a mapping", value)
-        return {name: _value(inner[1], item, place, _join(key, name)) for name, item in value.items()}
+        return {
+            _value(inner[0], name, place, f"{key}: a key"): _value(inner[1], item, place, _join(key, name))
+            for name, item in value.items()
+        }
     if dataclasses.is_dataclass(kind):
         return _record(kind, value, place, key)
     return _scalar(kind, value, place, key)

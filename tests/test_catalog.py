@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import catalog, parsers
+from runner import catalog, parsers, placeholders
 from runner.errors import UsageError
 from runner.io import workloads
 from runner.launch import LAUNCHERS
@@ -86,7 +86,7 @@ def test_a_name_is_not_a_way_out_of_the_catalogue() -> None:
 
 
 def test_fill_replaces_names_and_never_what_it_filled_in() -> None:
-    assert catalog.fill("{a}-{b}{a}", {"a": "{b}", "b": "2"}) == "{b}-2{b}"
+    assert placeholders.fill("{a}-{b}{a}", {"a": "{b}", "b": "2"}) == "{b}-2{b}"
 
 
 def test_launchers_are_those_of_the_design() -> None:

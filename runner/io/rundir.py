@@ -103,9 +103,10 @@ class RunDir:
         return [_rank(path.read_text("utf-8", "replace"), path.parent.name) for path in paths]
 
     def last_words(self, cell: str) -> list[tuple[str, str]]:
-        """(who, last line of its stderr) of the ranks and then of the launcher, where there is one."""
+        """(who, last line of its stderr) of the ranks, the scripts of containers, and the launcher."""
         logs = self.cell(cell) / "logs"
-        paths = [*sorted(logs.glob("*/rank-*.stderr")), logs / "launcher.stderr"]
+        paths = [*sorted(logs.glob("*/rank-*.stderr")), *sorted(logs.glob("*/node.stderr"))]
+        paths.append(logs / "launcher.stderr")
         said = ((re.sub(r"^rank-0*(\d+)$", r"rank \1", path.stem), _last_line(path)) for path in paths)
         return [(who, line) for who, line in said if line]
 

@@ -36,7 +36,9 @@ def load(name_or_path: str, build: Build, root: Path = ROOT) -> Workload:
     if not isinstance(document, Mapping):
         raise UsageError(f"{place(path)}: must be a mapping, is {valued(document)}; write KEY: VALUE lines")
     workload = build(path.stem, document, place(path))
-    _check_files(path, (*workload.files, *patches(workload)))
+    _check_files(path, "files", workload.files)
+    for index, source in enumerate(workload.sources):
+        _check_files(path, f"sources[{index}].patches", source.patches)
     return replace(workload, path=str(path.absolute()))
 
 
@@ -57,7 +59,7 @@ def _find(name_or_path: str, root: Path) -> Path:
         if named.is_file():
             return named
     path = Path(name_or_path)
-    if path.suffix in (".yml", ".yaml") and path.is_file():
+    if path.suffix in (".yml", ".yaml") and _is_file(path):
         return path
     looked = f"looked in {place(root / 'workloads')} and for a YAML file of that path"
     raise UsageError(
@@ -65,10 +67,17 @@ def _find(name_or_path: str, root: Path) -> Path:
     )
 
 
-def _check_files(path: Path, listed: Iterable[str]) -> None:
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that is not ours to look into
+        return False
+
+
+def _check_files(path: Path, key: str, listed: Iterable[str]) -> None:
     folder = path.parent / path.stem
     for file in listed:
-        at = f"{place(path)}: files: {shown(file)}"
+        at = f"{place(path)}: {key}: {shown(file)}"
         first, *others = file.split("/")
         if first != path.stem or not others or not all(map(is_name, others)):
             text = f"must lie in the folder {path.stem}/ beside this file, its name of letters, digits, . _ -"
