@@ -171,3 +171,20 @@ def test_a_run_for_people_says_what_is_not_used(tmp_path: Path, capsys: pytest.C
     shown = capsys.readouterr().out
     assert "  not used  1 no_figure, 5 warm_up\n" in shown
     assert "  transport NET/Socket without GPUDirect RDMA\n" in shown
+
+
+def test_every_problem_and_reason_is_in_the_contract() -> None:
+    root = Path(__file__).parents[1]
+    sources = [
+        path.read_text("utf-8")
+        for part in ("parsers", "io")
+        for path in (root / "runner" / part).glob("*.py")
+    ]
+    codes = {code for text in sources for code in re.findall(r'Problem\(\s*"(\w+)"', text)}
+    reasons = {key for _, _, counts in REASONS for key in counts} | {"other_rank", "no_rate", "scale_unknown"}
+    contract = (root / "docs/contracts.md").read_text("utf-8")
+    told = {
+        code for row in re.findall(r"^\| (`.*?) \|", contract, re.M) for code in re.findall(r"`(\w+)`", row)
+    }
+    assert codes - {"not_recognized"} <= told
+    assert reasons <= told
