@@ -1,0 +1,153 @@
+"""Published figures held against the logs that they cite: a verdict per claim, and what else is wrong.
+
+    reproduced     the stated rule gives the figure; or one was found, and chance would hardly have done so
+    consistent     a rule was found that gives it, but so might chance: a short figure, few records
+    contradicted   the log gives another figure, or no rule that was tried gives this one
+    no_log         there is no log, or nothing to be read in it
+    blank          nothing was published
+
+Rules are searched for from the usual to the far-fetched, one stage after the other, and the search ends with
+the first stage that holds a match: a figure that the family's own rule gives needs no other explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+from runner.claims import Claim
+from runner.findings import Finding, Row, findings
+from runner.model import LogRun
+from runner.names import printable
+from runner.parsers import same_precision
+from runner.published import digits, figure, shows, window
+from runner.rates import FEW, all_cards, parse_rule, rate, scale_of, select
+
+VERDICTS = ("reproduced", "consistent", "contradicted", "no_log", "blank")
+SHORT = 3  # digits that a figure needs to tell one rule from another
+CHANCE = 0.05  # how likely a match by chance may be
+BLANKS = ("", "-", "--", "\u2014\u2014", "/")
+
+
+def audit(claims: Sequence[Claim], runs: Sequence[LogRun | None]) -> tuple[list[Row], list[Finding]]:
+    """Hold each claim against the run of its log, or None; the rows are in the order of the claims."""
+    pairs = list(zip(claims, runs, strict=True))
+    rows = [verdict(claim, run) for claim, run in pairs]
+    found = findings(rows, runs)
+    return [_with_codes(row, at, found) for at, row in enumerate(rows)], found
+
+
+def passed(rows: Sequence[Row]) -> bool:
+    """Whether nothing is contradicted and every log is there."""
+    return all(row.verdict in ("reproduced", "consistent", "blank") for row in rows)
+
+
+def choose(claim: Claim, runs: Sequence[LogRun]) -> LogRun | None:
+    """Of the runs in a log, the one that the claim speaks of: by cards, batch size, precision."""
+
+    def fit(run: LogRun) -> tuple[bool, bool, bool, bool]:
+        return (
+            run.cards == claim.cards,
+            run.batch_size == claim.batch_size,
+            same_precision(run.precision, (claim.precision or "").lower()),
+            run.rate is not None,
+        )
+
+    return max(reversed(runs), key=fit, default=None)
+
+
+def _with_codes(row: Row, at: int, findings: Sequence[Finding]) -> Row:
+    codes = dict.fromkeys(one.code for one in findings if at in one.claims)
+    return replace(row, findings=tuple(codes))
+
+
+# --- verdicts --------------------------------------------------------------------------------
+
+
+def verdict(claim: Claim, run: LogRun | None) -> Row:
+    """Judge one claim alone."""
+    if claim.published.strip() in BLANKS:
+        return Row(claim, "blank")
+    if run is None:
+        return Row(claim, "no_log", reason="no log, or no run in it")
+    printed = figure(claim.published)
+    if printed is None:
+        return Row(claim, "contradicted", reason=f"{printable(claim.published)} is no figure")
+    if claim.rule is None:
+        return _searched(claim, run, printed)
+    value = rate(run, claim.rule)
+    if value is None:
+        return Row(claim, "no_log", claim.rule, reason=f"the log holds nothing that {claim.rule} works on")
+    good = shows(value, printed)
+    cut = "" if run.complete else "; the log is cut off"
+    reason = None if good else f"{claim.rule} gives {value:.6g}{cut}"
+    records = _count(run, claim.rule)
+    return Row(claim, "reproduced" if good else "contradicted", claim.rule, value, records, reason=reason)
+
+
+def _searched(claim: Claim, run: LogRun, printed: Decimal) -> Row:
+    values: dict[str, float] = {}
+    for stage in _stages(run):
+        values.update({rule: value for rule in stage if (value := rate(run, rule)) is not None})
+        matched = [rule for rule in values if shows(values[rule], printed)]
+        if matched:
+            return _found(claim, run, printed, values, matched)
+    if not values:
+        return Row(claim, "no_log", reason="the log holds no figure by any rule", rules_tried=0)
+    nearest = min(values, key=lambda rule: abs(values[rule] - float(printed)))
+    reason = f"no rule gives it; nearest is {nearest} with {values[nearest]:.6g}"
+    return Row(
+        *(claim, "contradicted", None, values[nearest], _count(run, nearest), len(values), 0), reason=reason
+    )
+
+
+def _found(
+    claim: Claim, run: LogRun, printed: Decimal, values: Mapping[str, float], matched: Sequence[str]
+) -> Row:
+    rule = matched[0]
+    records = _count(run, rule)
+    chance = _chance(run, list(values.values()), printed)
+    doubts = [
+        f"{digits(printed)} digits" if digits(printed) < SHORT else "",
+        f"{records} records" if records < FEW else "",
+        "a chance match is likely" if chance > CHANCE else "",
+    ]
+    reason = ", ".join(doubt for doubt in doubts if doubt)
+    word = "consistent" if reason else "reproduced"
+    return Row(*(claim, word, rule, values[rule], records, len(values), len(matched), chance, reason or None))
+
+
+def _chance(run: LogRun, values: Sequence[float], printed: Decimal) -> float:
+    """How likely so many rules meet a figure that lies anywhere in the range of what rules give."""
+    means = [one for one in run.rates.values() if isinstance(one, float)]
+    every = {*values, *means, *run.rates.get("summary", {}).values()}
+    spread = max(every) - min(every)
+    share = min(1.0, window(printed) / spread) if spread else 0.0
+    return float(1 - (1 - share) ** len(set(values)))
+
+
+def _stages(run: LogRun) -> Iterator[list[str]]:
+    """Rules to try, the usual first: the family's and the log's own, then skips, tails, and odd ones."""
+    number = len(_values(run))
+    summaries = [f"summary:{key}" for key in run.rates.get("summary", {})]
+    yield [run.rule]
+    yield summaries
+    yield ["mean:skip=0", "harmonic:skip=0", "median:skip=0", "mode"]
+    kinds = ("mean", "harmonic", "median", "trim")
+    yield [f"{kind}:skip={skip}" for kind in kinds for skip in range(min(number, 11))]
+    yield [
+        f"{kind}:skip={skip}" for kind in kinds for skip in (*range(11, 21), 50, 100, 200) if skip < number
+    ]
+    yield [f"mean:tail={tail}" for tail in range(1, min(number, 100) + 1)]
+    yield [f"mean:tail={tail}" for tail in range(100, min(number, 10_000) + 1, 50)]
+
+
+def _values(run: LogRun) -> list[float]:
+    return all_cards(run.records, run.scope, scale_of(run))
+
+
+def _count(run: LogRun, rule: str) -> int:
+    """How many records a figure rests on; all of them where it is the log's own."""
+    parsed = parse_rule(rule)
+    return len(run.records) if parsed.kind == "summary" else len(select(parsed, _values(run)))

@@ -1,0 +1,92 @@
+"""What a publication says: one claim per figure, and how it is read from the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from runner.errors import UsageError
+from runner.names import hint, shown
+from runner.parsers import families
+from runner.rates import parse_rule
+
+NEEDED = ("log", "published")
+COLUMNS = (
+    *NEEDED,
+    *("family", "framework", "model", "hardware", "cards", "precision", "batch_size", "unit"),
+    *("rule_expr", "rule", "recomputed"),  # the last two are for people
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One published figure. Text is as published; what the publication does not say is None.
+
+    ``rule`` is None where it is to be found. ``place`` says where it stands: a line of a file.
+    """
+
+    place: str
+    log: str
+    published: str
+    unit: str | None = None
+    rule: str | None = None
+    family: str | None = None
+    framework: str | None = None
+    model: str | None = None
+    hardware: str | None = None
+    cards: int | None = None
+    precision: str | None = None
+    batch_size: int | None = None
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """What two claims must share to speak of the same result: all but log, rule and figure."""
+        kind = _lower(self.precision)
+        return (
+            *(_lower(one) for one in (self.model, self.framework, self.hardware)),
+            *(self.cards, "amp" if kind == "fp16" else kind, self.batch_size, _lower(self.unit)),
+        )
+
+
+def claims(rows: Sequence[tuple[int, Mapping[str, str]]], place: str) -> list[Claim]:
+    """Make a claim of each row, given with its line. Raises UsageError with ``place``, line and column."""
+    return [_claim(row, f"{place}: line {line}") for line, row in rows]
+
+
+def _claim(row: Mapping[str, str], place: str) -> Claim:
+    said = {key: text.strip() for key, text in row.items() if text and text.strip()}
+    family, rule = said.get("family"), said.get("rule_expr")
+    if family is not None and family not in families():
+        raise UsageError(f"{place}: family {shown(family)}: unknown; {hint(family, families())}")
+    if rule is not None:
+        try:
+            parse_rule(rule)
+        except UsageError as error:
+            raise UsageError(f"{place}: {error}") from error
+    return Claim(
+        place=place,
+        log=said.get("log", ""),
+        published=said.get("published", ""),
+        unit=said.get("unit"),
+        rule=rule,
+        family=family,
+        framework=said.get("framework"),
+        model=said.get("model"),
+        hardware=said.get("hardware"),
+        cards=_count(said, "cards", place),
+        precision=said.get("precision"),
+        batch_size=_count(said, "batch_size", place),
+    )
+
+
+def _count(said: Mapping[str, str], key: str, place: str) -> int | None:
+    text = said.get(key)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) == 0:
+        raise UsageError(f"{place}: {key} {shown(text)}: must be a whole number from 1 on")
+    return int(text)
+
+
+def _lower(text: str | None) -> str | None:
+    return text.strip().lower() if text else None

@@ -1,0 +1,301 @@
+"""Published figures against logs: verdicts, the search for a rule, what is wrong beside."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import published
+
+ROOT = Path(__file__).parents[1]
+REAL = Path(os.environ.get("RUNKIT_LOGS") or ROOT / "../shared/logs")
+needs_real_logs = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real logs at {REAL}; set RUNKIT_LOGS")
+
+RATES = (
+    310.5,
+    402.25,
+    407.5,
+    409.75,
+    411.0,
+    398.5,
+    405.25,
+    404.0,
+    408.75,
+    403.5,
+    406.25,
+    409.0,
+    401.75,
+    407.0,
+)
+TRAINING = {"framework": "TF", "model": "ResNet50", "hardware": "V100", "cards": "8", "precision": "AMP"}
+
+
+def log(path: Path, rates: Sequence[float], batch: int = 64) -> None:
+    """A log of a training of 8 cards."""
+    head = (
+        f"DLL 2031-05-06 07:00:00.0 - PARAMETER arch : resnet50  batch_size : {batch}  use_tf_amp : True \n"
+    )
+    lines = [
+        f"DLL 2031-05-06 07:{1 + at // 60:02}:{at % 60:02}.475140 - (0, {10 * at}) total_ips : {rate} \n"
+        for at, rate in enumerate(rates)
+    ]
+    path.write_text(head + "Num GPUs 8\n" + "".join(lines))
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "runner", *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def audited(folder: Path, *claims: Mapping[str, object]) -> dict[str, Any]:
+    """Write the claims, audit them, and check that the exit status says what the verdicts do."""
+    rows = [
+        {"log": "tf_gpu8_amp_bs64.txt", "batch_size": "64", "unit": "images/sec", **TRAINING, **one}
+        for one in claims
+    ]
+    path = folder / "claims.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
+        writer.writeheader()
+        writer.writerows(rows)
+    done = run("audit", path, "--logs", folder, "--json")
+    found: dict[str, Any] = json.loads(done.stdout)
+    good = {"reproduced", "consistent", "blank"}
+    assert done.returncode == (0 if {row["verdict"] for row in found["rows"]} <= good else 1), done.stderr
+    return found
+
+
+def codes(found: Mapping[str, Any]) -> dict[str, list[int]]:
+    return {one["code"]: one["rows"] for one in found["findings"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    log(tmp_path / "tf_gpu8_amp_bs64.txt", RATES)
+    return tmp_path
+
+
+MEAN_AFTER_5 = sum(RATES[5:]) / 9
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "verdict"),
+    [
+        (f"{MEAN_AFTER_5:.2f}", "mean:skip=5", "reproduced"),
+        (f"{MEAN_AFTER_5:.6g}", "mean:skip=5", "reproduced"),
+        (str(int(MEAN_AFTER_5 * 100) / 100), "mean:skip=5", "reproduced"),
+        (f"{MEAN_AFTER_5 + 0.02:.2f}", "mean:skip=5", "contradicted"),
+        ("407.5", "median:skip=1", "contradicted"),
+        ("\u2014\u2014", "", "blank"),
+        ("", "", "blank"),
+        ("about 400", "", "contradicted"),
+        ("405.18", "summary:eval_ips", "no_log"),
+    ],
+)
+def test_verdict_of_a_stated_rule(folder: Path, text: str, rule: str, verdict: str) -> None:
+    (row,) = audited(folder, {"published": text, "rule_expr": rule})["rows"]
+    assert row["verdict"] == verdict
+
+
+def test_a_rule_is_found_and_its_worth_told(folder: Path) -> None:
+    rates = [4000 + 7.25 * ((at * 37) % 29) + at / 64 for at in range(120)]
+    log(folder / "tf_gpu8_amp_bs64.txt", rates)
+    tail = sum(rates[-37:]) / 37
+    found = audited(folder, {"published": f"{tail:.4f}"}, {"published": "4999.1"})
+    first, none = found["rows"]
+    assert (first["verdict"], first["rule"], first["rules_matched"]) == ("reproduced", "mean:tail=37", 1)
+    assert first["rules_tried"] > 37
+    assert first["chance"] < 0.05
+    assert (none["verdict"], none["rules_matched"]) == ("contradicted", 0)
+
+
+def test_a_short_figure_is_only_consistent(folder: Path) -> None:
+    (row,) = audited(folder, {"published": f"{MEAN_AFTER_5:.0f}"})["rows"]
+    assert row["verdict"] == "consistent"
+
+
+def test_few_records_are_told(folder: Path) -> None:
+    found = audited(folder, {"published": f"{MEAN_AFTER_5:.3f}", "rule_expr": "mean:skip=5"})
+    assert codes(found) == {"few_records": [0]}
+    assert found["rows"][0]["findings"] == ["few_records"]
+
+
+def test_what_the_log_says_otherwise(folder: Path) -> None:
+    found = audited(
+        folder,
+        {
+            "published": "404.8",
+            "rule_expr": "mean:skip=1",
+            "batch_size": 128,
+            "cards": 32,
+            "precision": "FP32",
+        },
+    )
+    assert set(codes(found)) >= {"batch_differs", "cards_differ", "precision_differs"}
+
+
+def test_fp16_and_amp_are_the_same(folder: Path) -> None:
+    found = audited(folder, {"published": "404.8", "rule_expr": "mean:skip=1", "precision": "FP16"})
+    assert "precision_differs" not in codes(found)
+
+
+def test_one_result_with_two_values(folder: Path) -> None:
+    found = audited(folder, {"published": "405.8", "rule_expr": "mean:skip=1"}, {"published": "61.0"})
+    assert codes(found)["two_values"] == [0, 1]
+    assert all("two_values" in row["findings"] for row in found["rows"])
+
+
+def test_one_log_under_two_labels(folder: Path) -> None:
+    (folder / "other.txt").write_bytes((folder / "tf_gpu8_amp_bs64.txt").read_bytes())
+    found = audited(
+        folder, {"published": "405.8"}, {"published": "405.8", "log": "other.txt", "model": "ResNet101"}
+    )
+    assert codes(found)["same_log_twice"] == [0, 1]
+
+
+def test_rounded_before_it_was_multiplied(folder: Path) -> None:
+    each = sum(RATES[1:]) / 13 / 8  # 50.7... images/sec of one card
+    found = audited(folder, {"published": f"{round(each) * 8}", "rule_expr": "mean:skip=1"})
+    assert codes(found)["exact_multiple"] == [0]
+
+
+def test_many_cards_as_a_multiple_of_few(folder: Path) -> None:
+    found = audited(folder, {"published": "51.25", "cards": 1, "log": "gone.txt"}, {"published": "410.00"})
+    assert codes(found)["exact_multiple"] == [0, 1]
+
+
+def test_a_speed_up_that_is_not_the_ratio(folder: Path) -> None:
+    gone = {"log": "gone.txt"}
+    found = audited(
+        folder,
+        {"published": "8.33", "cards": 1, **gone},
+        {"published": "103.2", "cards": 8, **gone},
+        {"published": "12.36", "cards": 8, "unit": "x", **gone},
+    )
+    assert codes(found)["speedup_wrong"] == [0, 1, 2]
+    found = audited(
+        folder,
+        {"published": "8.33", "cards": 1, **gone},
+        {"published": "103.2", "cards": 8, **gone},
+        {"published": "12.39", "cards": 8, "unit": "x", **gone},
+    )
+    assert "speedup_wrong" not in codes(found)
+
+
+def test_a_log_that_is_not_there_or_elsewhere(folder: Path) -> None:
+    (folder / "logs").mkdir()
+    claims = folder / "logs" / "claims.csv"
+    claims.write_text("log,published\n../tf_gpu8_amp_bs64.txt,405.8\n/etc/passwd,1\ngone.txt,2\n,3\n")
+    done = run("audit", claims, "--logs", folder / "logs", "--json")
+    assert [row["verdict"] for row in json.loads(done.stdout)["rows"]] == ["no_log"] * 4
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("log,publishd\na,1\n", "publishd: unknown; nearest: published"),
+        ("log\na\n", "no column published"),
+        ("log,published,log\na,1,b\n", "column log stands twice"),
+        ("log,published\na,1,2\n", "line 2: more cells than columns"),
+        ("log,published,cards\na,1,eight\n", "line 2: cards eight: must be a whole number"),
+        ("log,published,family\na,1,paddlesg\n", "line 2: family paddlesg: unknown; nearest: paddleseg"),
+        ("log,published,rule_expr\na,1,mean:skip\n", "line 2: rule mean:skip: unknown"),
+        ('log,published\n"a,1\n', "line"),
+    ],
+)
+def test_a_table_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "claims.csv"
+    path.write_text(text)
+    done = run("audit", path, "--logs", tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_tables_for_people(folder: Path) -> None:
+    (folder / "claims.csv").write_text("log,published\ntf_gpu8_amp_bs64.txt,61.0\n")
+    done = run("audit", folder / "claims.csv", "--logs", folder, "--format", "md")
+    assert "| contradicted" in done.stdout
+    assert "1 claims: 1 contradicted" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "good"),
+    [
+        (96.0392, "96.03", True),  # cut off
+        (96.0392, "96.04", True),  # rounded
+        (96.0392, "96.05", False),
+        (22710.2149, "22,710.21", True),
+        (370.1938, "370.194", True),
+        (137335.4, "137,335", True),
+        (1173.3849, "1173.38", True),
+        (65010.7329, "65010.7", True),
+        (0.125, "0.12", True),
+        (0.125, "0.13", True),
+        (float("nan"), "1", False),
+    ],
+)
+def test_how_a_value_may_be_printed(value: float, text: str, good: bool) -> None:
+    printed = published.figure(text)
+    assert printed is not None
+    assert published.shows(value, printed) is good
+
+
+@pytest.mark.parametrize("text", ["", "-", "1,2", "1e3", "78.6 %", "12,34.5", "\u0661", "1" * 40])
+def test_what_is_no_figure(text: str) -> None:
+    assert published.figure(text) is None
+
+
+def test_significant_digits() -> None:
+    assert [published.digits(Decimal(one)) for one in ("8.1", "0.012", "4100", "41.00", "58.2")] == [
+        2,
+        2,
+        2,
+        4,
+        3,
+    ]
+
+
+@needs_real_logs
+def test_the_published_figures_of_the_real_logs() -> None:
+    done = run("audit", REAL / "claims.csv", "--logs", REAL, "--json")
+    found = json.loads(done.stdout)
+    with (REAL / "claims.csv").open(newline="") as file:
+        claims = list(csv.DictReader(file))
+    verdicts = {(row["log"], row["published"]): row["verdict"] for row in found["rows"]}
+    assert [row["log"] for row in found["rows"]] == [claim["log"] for claim in claims]
+    contradicted = {key for key, verdict in verdicts.items() if verdict == "contradicted"}
+    assert contradicted == {
+        ("deeplabv3p_mmseg/GPUx8.log", "58.2"),  # no rule gives it
+        ("deeplabv3p_mmseg/deeplabv3p_c32_fp16.log", "61.0"),  # the log gives 203.2
+        ("deeplabv3p_paddle/Deeplabv3_FP32_BS4-N32.log", "176"),  # 32 x 5.5
+        ("other/tf_bert_gpu1_fp32_bs96.log", "155.077"),  # 155.0695 by the rule of its neighbours; cut off
+    }
+    for row, claim in zip(found["rows"], claims, strict=True):
+        if claim["rule_expr"] and claim["recomputed"]:
+            assert row["recomputed"] == pytest.approx(float(claim["recomputed"]), rel=1e-4)
+    by_code = {
+        (one["code"], tuple(found["rows"][at]["published"] for at in one["rows"]))
+        for one in found["findings"]
+    }
+    assert {
+        ("two_values", ("203.2", "61.0")),
+        ("exact_multiple", ("176",)),
+        ("not_machine_output", ("58.2",)),
+        ("few_records", ("4.25",)),
+    } <= by_code
