@@ -48,8 +48,6 @@ ROWS = (
     Row("note", rf"{_FROM}{_COMM}nRanks (?P<ranks>\d{{1,6}}) nNodes (?P<nodes>\d{{1,6}}) .{{0,200}}"),
 )
 
-NCCL_WORDS: tuple[str, ...] = ()
-NCCL_ROWS: tuple[Row, ...] = ()
 
 _SAYS = {"send": "sends", "receive": "receives"}
 _WAYS = tuple(_SAYS)
