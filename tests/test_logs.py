@@ -65,6 +65,11 @@ TAGS = {
         [(None, None, "30%|# "), (0, "stdout", "text")],
     ),
     "glued to the end": (f"[1,0]<stdout>:rate 5 {STAMP}[1,1]<stdout>:", [(0, "stdout", "rate 5 ")]),
+    "Open MPI 5, rank only": ("[7]<stdout>: text", [(7, "stdout", "text")]),
+    "before a carriage return": (
+        "[1,3]<stderr>:10%|#\r20%|##\rrate 5[1,1]<stdout>:\rrate 6",
+        [(3, "stderr", "10%|#"), (3, "stderr", "20%|##"), (3, "stderr", "rate 5"), (1, "stdout", "rate 6")],
+    ),
     "none": ("a[1]<b>: c", [(None, None, "a[1]<b>: c")]),
 }
 

@@ -49,11 +49,12 @@ MIXED = st.lists(st.sampled_from(INSIDE + 3 * BREAKS), max_size=60)
 WITH_LONG = st.lists(st.sampled_from(INSIDE + 3 * BREAKS + LONG), max_size=30)
 
 
-@given(MIXED | WITH_LONG, BLOCKS)
-@settings(deadline=None, max_examples=300)
-def test_lines_with_a_word_are_all_there_and_the_same(parts: list[bytes], block: int) -> None:
+@given(MIXED | WITH_LONG, BLOCKS, st.sampled_from([("runkit ", "total_ips", ">:"), ("runkit ", "total_ips")]))
+@settings(deadline=None, max_examples=400)
+def test_lines_with_a_word_are_all_there_and_the_same(
+    parts: list[bytes], block: int, sought: tuple[str, ...]
+) -> None:
     wanted, found = (log_of(b"".join(parts), size) for size in (BLOCK, block))
-    sought = ("runkit ", "total_ips", ">:")
     every, some = list(wanted), list(found.holding(sought))
 
     def with_word(lines: list[Line]) -> list[Line]:

@@ -8,7 +8,7 @@ Memory stays bounded whatever the input holds; what had to be dropped or replace
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from runner.io import pieces
@@ -17,8 +17,11 @@ from runner.io.sources import File, Source
 from runner.model import Line, Problem
 
 _STAMP = r"\[?[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]? ?"
-_JOB_AND_RANK = r"\[(?:[^\s\[\]@]{1,255}@)?\d{1,9},(\d{1,9})\](?:\[[^\s\[\]]{1,255}\])?"
+_JOB_AND_RANK = r"\[(?:(?:[^\s\[\]@]{1,255}@)?\d{1,9},)?(\d{1,9})\](?:\[[^\s\[\]]{1,255}\])?"
 _TAG = re.compile(f"(?:{_STAMP}(?:{_JOB_AND_RANK})?|{_JOB_AND_RANK})<(stdout|stderr|stddiag)>: ?", re.ASCII)
+
+_Tag = tuple[int | None, str | None]  # rank and stream
+_NO_TAG: _Tag = (None, None)
 
 
 class Log:
@@ -70,8 +73,10 @@ class Log:
         return tuple(found)
 
     def _lines(self, cut: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
+        last, tag = 0, _NO_TAG
         for number, piece in cut:
-            yield from _untagged(number, self._text(number, piece))
+            tag = tag if number == last else _NO_TAG  # one tag holds for all that CR breaks a line into
+            last, tag = number, (yield from _untagged(number, self._text(number, piece), tag))
 
     def _text(self, number: int, piece: bytes) -> str:
         piece = pieces.without_codes(piece)
@@ -102,20 +107,21 @@ class Log:
 # --- text ----------------------------------------------------------------------------------
 
 
-def _untagged(number: int, text: str) -> Iterator[Line]:
-    """Yield the lines in ``text`` as the MPI tags in it part it; what no tag stands before has no rank."""
+def _untagged(number: int, text: str, tag: _Tag) -> Generator[Line, None, _Tag]:
+    """Yield the lines that MPI tags part ``text`` into, of ``tag`` up to the first of them; return the last."""
     if ">:" not in text:
         if text:
-            yield Line(number, text)
-        return
-    rank, stream, start = None, None, 0
-    for tag in _TAG.finditer(text):
-        if tag.start() > start:
-            yield Line(number, text[start : tag.start()], rank, stream)
-        word = tag[1] or tag[2]
-        rank, stream, start = int(word) if word else None, tag[3], tag.end()
+            yield Line(number, text, *tag)
+        return tag
+    start = 0
+    for found in _TAG.finditer(text):
+        if found.start() > start:
+            yield Line(number, text[start : found.start()], *tag)
+        word = found[1] or found[2]
+        tag, start = (int(word) if word else None, found[3]), found.end()
     if len(text) > start:
-        yield Line(number, text[start:], rank, stream)
+        yield Line(number, text[start:], *tag)
+    return tag
 
 
 def _count(counter: list[int], number: int) -> None:

@@ -41,7 +41,8 @@ def every(stream: Stream, size: int) -> Iterator[tuple[int, bytes]]:
 def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[int, bytes]]:
     """Yield what ``every`` does, but for pieces without any of ``words`` that are short enough and UTF-8.
 
-    The pieces may have lost their NUL and ANSI codes, in the middle of which a word may stand.
+    Those with a tag are there as well, where CR parts others from them. The pieces may have lost their NUL
+    and ANSI codes, in the middle of which a word may stand.
     """
     finder = _finder(tuple(words))
     number = 1
@@ -56,14 +57,26 @@ def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[i
             if at >= end:  # not in the piece that was cut out last
                 number += plain.count(b"\n", end, at)
                 start = max(plain.rfind(b"\n", end, at), plain.rfind(b"\r", end, at)) + 1
+                if plain[start - 1 : start] == b"\r":
+                    yield from ((number, piece) for piece in _tagged(plain, end, start))
                 end = next(_REST.finditer(plain, at)).end()
                 yield number, plain[start:end]
         number += plain.count(b"\n", end)
+        yield from ((number, piece) for piece in _tagged(plain, end, len(plain)))
+
+
+def _tagged(plain: bytes, start: int, end: int) -> Iterator[bytes]:
+    """Cut out what may hold an MPI tag for what CR parts from it: of the last line, what was not yet."""
+    start = max(start, plain.rfind(b"\n", start, end) + 1)
+    while (at := plain.find(b">:", start, end)) >= 0:
+        first = max(start, plain.rfind(b"\r", start, at) + 1)
+        start = next(_REST.finditer(plain, at)).end()
+        yield plain[first:start]
 
 
 @cache
 def _finder(words: tuple[str, ...]) -> BytesAhoCorasick:
-    """Make, once, what finds all words at once: of every piece with one, at least the word that ends first."""
+    """Make, once, what finds all words at once: of a piece with some, at least the one that ends first."""
     return BytesAhoCorasick([word.encode() for word in words], implementation=Implementation.DFA)
 
 
