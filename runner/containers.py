@@ -109,7 +109,7 @@ def _needed(start: Start, cluster: Cluster, file: str) -> list[str]:
         f'    printf \'%s %s\\n\' "$@" | tee "{file}" >&2',
         "    exit 1",
         "}",
-        *(f"need {word(_parts(mount)[0])}" for mount in start.container.mounts),
+        *dict.fromkeys(f"need {word(_parts(mount)[0])}" for mount in start.container.mounts),
     ]
 
 
