@@ -33,7 +33,10 @@ class _Material(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``report``."""
     parser.add_argument(
-        "sources", nargs="+", metavar="SOURCE", help="a run (id or folder), a folder of logs, a log"
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="a run (id or folder), a folder or archive of logs, a log",
     )
     parser.add_argument("--layout", metavar="NAME", help="the shape of a published report, by its rules")
     parser.add_argument(
@@ -93,7 +96,9 @@ def _sources(given: Sequence[str]) -> dict[str, str]:
         path = Path(source) if Path(source).exists() else Path("runs") / source
         if not source.strip() or not path.exists():
             what = shown(source) if source.strip() else "SOURCE: is empty"
-            raise UsageError(f"{what}: no such log; name a log, a folder of logs or a run under runs/")
+            raise UsageError(
+                f"{what}: no such log; name a log, a folder or archive of logs, or a run under runs/"
+            )
         if path.resolve() in kept:
             print(f"runkit: {shown(source)}: the same source again; read once", file=sys.stderr)
         kept.setdefault(path.resolve(), source)
@@ -129,7 +134,7 @@ def _layout(name: str) -> Layout:
 
 def _gather(sources: Mapping[str, str], with_layout: bool) -> _Material:
     """Read every source. For a layout, a run is no more than the logs of its measured cells."""
-    from runner.commands.parse import read_all
+    from runner.commands.parse import read_all, tell_unknown
     from runner.io import rundir
     from runner.parsers import NOTHING_KNOWN
 
@@ -142,7 +147,7 @@ def _gather(sources: Mapping[str, str], with_layout: bool) -> _Material:
             names = [_name(source, called, one.log.name, len(sources) > 1) for one in found]
             material.readings.extend(_readings(found, names))
             if not with_layout:  # which tells them in a table
-                _tell_unknown(source, found)
+                tell_unknown(source, [(one.log.name, one.unknown) for one in found if one.unknown])
             continue
         folder = rundir.find(source)
         results, note = _results(folder)
@@ -165,12 +170,6 @@ def _readings(contents: Sequence[Content], names: Sequence[str]) -> Iterator[Rea
 
     for one, name in zip(contents, names, strict=True):
         yield Reading(name, one.log.sha256, tuple(replace(run, log=name) for run in one.runs))
-
-
-def _tell_unknown(source: str, contents: Sequence[Content]) -> None:
-    from runner.commands.parse import tell_unknown
-
-    tell_unknown(source, [(one.log.name, one.unknown) for one in contents if one.unknown is not None])
 
 
 def _results(folder: RunDir) -> tuple[list[Result], str | None]:
