@@ -108,7 +108,7 @@ class Log:
 
 
 def _untagged(number: int, text: str, tag: _Tag) -> Generator[Line, None, _Tag]:
-    """Yield the lines that MPI tags part ``text`` into, of ``tag`` up to the first of them; return the last."""
+    """Yield the lines that MPI tags part ``text`` into, of ``tag`` up to the first one; return the last."""
     if ">:" not in text:
         if text:
             yield Line(number, text, *tag)
