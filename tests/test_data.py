@@ -371,6 +371,15 @@ def test_weights_are_unpacked_or_copied(host: Host) -> None:
     assert (host.root / "set" / "backbone" / "model.pdparams").read_bytes() == b"weights" * 1000
 
 
+@pytest.mark.parametrize("top", ["backbone/", "another_name/", "", "./"])
+def test_weights_lie_in_a_folder_called_as_their_archive(host: Host, top: str) -> None:
+    """What PaddleSeg does with what it fetches: its configuration names no folder of the archive."""
+    packed = gzip.compress(tar({f"{top}model.pdparams": b"weights", f"{top}more/notes.txt": b"x"}))
+    host.put({"backbone.tar.gz": packed})
+    assert host.data(dataset("weights", {"files": 2}, {"backbone.tar.gz": packed}))["state"] == "made"
+    assert set(host.files()) == {"backbone/model.pdparams", "backbone/more/notes.txt"}
+
+
 def test_crc32c_of_rfc_3720() -> None:
     """The program's is held against the reader's in each test above; the reader's against the standard's."""
     ascending = bytes(range(32))

@@ -1,4 +1,8 @@
-"""Weights to start from: archives are unpacked, other files copied."""
+"""Weights to start from: archives are unpacked, other files copied.
+
+What an archive holds lies in a folder called as the archive, whatever the one folder at its top is called, if
+it has one: so PaddleSeg unpacks what it fetches (paddleseg/utils/download.py).
+"""
 
 from __future__ import annotations
 
@@ -22,20 +26,24 @@ def needed(_counts: Mapping[str, int]) -> List[str]:
 
 def tasks(sources: Mapping[str, Path], counts: Mapping[str, int], folder: Path) -> Iterator[Task]:
     """What is to be made of the archives: a file for each of theirs."""
-    found = [Task(piece.name, piece.copy) for path in sources.values() for piece in _pieces(path, folder)]
+    found = [task for path in sources.values() for task in _tasks(path, folder)]
     if len(found) != counts.get("files", len(found)):
         raise DataError(f"weights: {len(found)} files, must be {counts['files']}; get the archives again")
     yield from found
 
 
-def _pieces(path: Path, folder: Path) -> Iterator[Piece]:
-    if not path.name.endswith(_ARCHIVES):
-        yield Piece(path, path.name, 0, path.stat().st_size)
+def _tasks(path: Path, folder: Path) -> Iterator[Task]:
+    suffix = next((each for each in _ARCHIVES if path.name.endswith(each)), None)
+    if suffix is None:
+        yield Task(path.name, Piece(path, path.name, 0, path.stat().st_size).copy)
         return
-    for piece in archives.pieces(archives.uncompressed(path, folder)):
+    pieces = list(archives.pieces(archives.uncompressed(path, folder)))
+    top = pieces[0].name.partition("/")[0] + "/" if pieces else ""
+    start = len(top) if all(piece.name.startswith(top) for piece in pieces) else 0
+    for piece in pieces:
         if not is_safe(piece.name):
             raise DataError(f"{path}: {shown(piece.name)} is not a plain relative name; get it again")
-        yield piece
+        yield Task(f"{path.name[: -len(suffix)]}/{piece.name[start:]}", piece.copy)
 
 
 def pretend(_sample: Path, _counts: Mapping[str, int]) -> Iterator[Task]:
