@@ -6,6 +6,8 @@ Form, on whichever stream the shell traces to::
     + num_gpus=8                            all cards
     + precision=fp16
     + gradient_accumulation_steps=704       TensorFlow: num_accumulation_steps_phase1
+
+and the command lines of ``_launch``, each program with options of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import replace
 
 from runner.model import LogRun
 from runner.parsers._engine import Row
+from runner.parsers._launch import with_launcher
 from runner.parsers._values import count
 
 SHELL_WORDS = ("+ batch_size=", "+ num_gpus=", "+ precision=", "accumulation_steps")
@@ -31,7 +34,7 @@ SHELL_ROWS = (
 
 def with_accumulation(run: LogRun) -> LogRun:
     """Give the global batch of a run that adds up the gradients of several passes (fact ``passes``)."""
-    passes = count(run.facts.get("passes"))
+    run, passes = with_launcher(run), count(run.facts.get("passes"))
     if not passes or not run.cards or not run.batch_size:
         return run
     return replace(run, global_batch=run.cards * run.batch_size * passes)

@@ -14,7 +14,9 @@ Written by ``train.py`` on the first rank (Horovod), for any number of cards; ev
 
 The table's rate is the harmonic mean over the epochs after the first, with five digits: it is what rule
 ``summary`` means; in a log without a table, that of the Summary. Where it has several rows, for several runs
-in one log, the last run has the last one. ``gpus`` are those of one host and no number of cards.
+in one log, the last run has the last one. ``gpus`` are those of one host and no number of cards, except where
+``kv_store`` is of one process. The JSON file beside it has the same as JSON lines, see ``_dll``;
+``benchmark.py`` echoes no command line.
 
 Example::
 
@@ -26,18 +28,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runner.model import LogRun
-from runner.parsers._dll import AFTER, BEFORE, DLL, PAIRS
+from runner.parsers._dll import (
+    AFTER,
+    BEFORE,
+    DLL,
+    JSON_FIGURE,
+    JSON_PAIRS,
+    JSON_WORD,
+    PAIRS,
+    json_line,
+    json_near,
+    json_says,
+)
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
+from runner.parsers._launch import counted, mpi_rows
 from runner.parsers._values import count
 
 _START = rf"{DLL}PARAMETER (?=.*?\barch : )"
+_ONE_PROCESS = r"(?=.*? gpus : \[(?P<gpus>\d[\d, ]{0,200})\])(?=.*? kv_store : (?:device|local|nccl) )"
 _NAMES = {"dtype": "precision"}
+_STEP = r"\[(?P<epoch>\d{1,9}), ?(?P<step>\d{1,15})\]"
+_AMP = {json_says("amp", "true"): {"precision": "amp"}, "": {}}
 _CELLS = r"(?:\s{1,40}[\d.]{1,20}\s{1,40}\|){0,40}"  # of a table: those before its last
 
 
 def _finish(run: LogRun) -> LogRun:
     facts = dict(run.facts)
+    gpus = facts.pop("gpus", None)
+    run = counted(run, len(gpus.split(",")) if gpus else None)
     cards = count(facts.pop("last_row", None))
     if cards is None or cards == run.cards or run.sources.get("cards") != "log":
         return replace(run, facts=facts)
@@ -53,9 +71,9 @@ FAMILY = Family(
     scope="global",
     rule="summary",
     summary="table",
-    words=("train.ips", "val.", "  |   ", "PARAMETER ", *NCCL_WORDS),
+    words=("train.ips", "val.", "  |   ", "PARAMETER ", JSON_WORD, "train.py"),
     near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}\s.{0,4000}?|Summary:.{0,4000}?)"
-    r"\btrain\.ips\b",
+    r"\btrain\.ips\b|" + json_near(r"\[(?:\d{1,9}, ?\d{1,15})?\]", r"train\.ips"),
     rows=(
         Row(
             "record",
@@ -74,6 +92,30 @@ FAMILY = Family(
             "note",
             rf"{DLL}Epoch: \d{{1,9}}\s{{1,9}}{BEFORE}val\.accuracy : (?P<accuracy>{FIGURE}(?: %)?){AFTER}",
         ),
+        Row(
+            "record",
+            json_line(_STEP, r"train\.ips", rf"(?P<rate>{JSON_FIGURE})"),
+            {"train.loss": "loss"},
+            JSON_PAIRS,
+        ),
+        Row(
+            "summary",
+            json_line(r"\[\]", r"train\.ips", rf"(?P<mean>{FIGURE})"),
+            {"mean": "summary.train_ips"},
+            end=True,
+        ),
+        Row("note", json_line(r"\[\d{1,9}\]", r"val\.accuracy", rf"(?P<accuracy>{FIGURE})")),
+        *(
+            Row(
+                "start",
+                json_line('"PARAMETER"', "arch", '"[^"]{1,60}"', said),
+                _NAMES,
+                JSON_PAIRS,
+                means=means,
+            )
+            for said, means in _AMP.items()
+        ),
+        *mpi_rows(r"train\.py", {}, {"": ""}),
         Row("note", r"(?P<section>(?:train|val)\.\w{1,40})"),
         Row("note", rf"\|{_CELLS}\s{{1,40}}(?P<batch_size>\d{{1,7}})\s{{1,40}}\|", within="train.ips"),
         Row(
@@ -84,8 +126,8 @@ FAMILY = Family(
             within="train.ips",
         ),
         Row("start", rf"{_START}(?=.*? amp : True\b).*", _NAMES, PAIRS, means={"precision": "amp"}),
+        Row("start", rf"{_START}{_ONE_PROCESS}.*", {**_NAMES, "gpus": "facts.gpus"}, PAIRS),
         Row("start", rf"{_START}.*", _NAMES, PAIRS),
-        *NCCL_ROWS,
     ),
     finish=_finish,
 )

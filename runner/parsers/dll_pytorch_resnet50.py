@@ -8,10 +8,13 @@ Written by ``main.py`` on the first rank, for any number of cards; every rate is
     DLL DATE TIME - Summary: ... train.total_ips : RATE [unit] ...      means over the epochs
     DLL DATE TIME - Summary: ... train.compute_ips : RATE [unit] ...    older releases: a line of its own
 
-Units are ``img/s``, ``images/s`` or none, and ``None`` stands where a figure or a unit is missing. The losses
-of a Summary are the first epoch's: they are not read. ``train.compute_ips`` leaves the loading of data out.
-``Iteration: I Validation Iteration: J`` is an evaluation on its way: neither a record nor an accuracy.
-``time_to_train_s`` is from the first record to the Summary, as the published figures for these logs are.
+``raport.json`` beside it has the same as JSON lines, see ``_dll``: steps ``[E, I]``, ``[E]`` and ``[]``.
+Where the settings are cut off, ``multiproc.py`` still says some: it prints the argv of the processes that it
+starts. Units are ``img/s``, ``images/s`` or none, and ``None`` stands where a figure or a unit is missing.
+The losses of a Summary are the first epoch's: they are not read. ``train.compute_ips`` leaves the loading of
+data out. ``Iteration: I Validation Iteration: J`` is an evaluation on its way: neither a record nor an
+accuracy. ``time_to_train_s`` is from the first record to the Summary, as the published figures for these logs
+are.
 
 Example::
 
@@ -24,9 +27,21 @@ from dataclasses import replace
 
 from runner.model import LogRun
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
-from runner.parsers._dll import AFTER, BEFORE, DLL, PAIR, PAIRS
+from runner.parsers._dll import (
+    AFTER,
+    BEFORE,
+    DLL,
+    JSON_FIGURE,
+    JSON_PAIRS,
+    JSON_WORD,
+    PAIR,
+    PAIRS,
+    json_line,
+    json_near,
+    json_says,
+)
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
+from runner.parsers._launch import torch_rows, with_launcher
 from runner.parsers._values import seconds
 
 _SUMMARY = {"train.total_ips": "summary.total_ips", "train.compute_ips": "summary.compute_ips"}
@@ -37,6 +52,18 @@ _PARAMETERS = {
     "amp": "amp",
     "arch": "facts.arch",
 }
+_STEP = r"\[(?P<epoch>\d{1,9}), ?(?P<step>\d{1,15})\]"
+_PERCENT = rf"(?P<accuracy>{FIGURE})"
+_TOP1 = rf'(?=.{{0,9000}}?"val\.top1": ?{_PERCENT}[,}}])'
+_JSON_PRECISION = {
+    json_says("amp", "true"): {"precision": "amp"},
+    json_says("fp16", "true"): {"precision": "fp16"},
+    json_says("amp", "false"): {"precision": "fp32"},
+    "": {},
+}
+_ARGV = r"\['[^']{0,200}python[\d.]{0,9}', '-u', '[^']{0,200}main\.py', "
+_OPTIONS = {"-b": "batch_size", "--batch-size": "batch_size"}
+_SAID = r"'(-b|--batch-size)', '(\d{1,7})'"
 _START = rf"{DLL}PARAMETER (?=.*? batch_size : )"  # the model's own parameters follow on another line
 
 
@@ -49,7 +76,7 @@ def _finish(run: LogRun) -> LogRun:
         took = round(ended - began, 6)
     model = facts.get("arch", "resnet50")  # the program trains others as well
     made = replace(run, model=run.model if model == "resnet50" else model, facts=facts, time_to_train_s=took)
-    return held_against_records(made)
+    return held_against_records(with_launcher(made))
 
 
 FAMILY = Family(
@@ -60,9 +87,13 @@ FAMILY = Family(
     scope="global",
     rule="summary",
     summary="total_ips",
-    words=("DLL ", *AIRANK_WORDS, *NCCL_WORDS),
+    words=(
+        *("DLL ", JSON_WORD, "main.py", "--nnodes "),
+        *AIRANK_WORDS,
+    ),
     near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}|Summary:)"
-    r"(?:\s.{0,4000}?\btrain\.total_ips\b|\s{0,9}\S{0,20}\s*$)",
+    r"(?:\s.{0,4000}?\btrain\.total_ips\b|\s{0,9}\S{0,20}\s*$)|"
+    + json_near(r"\[(?:\d{1,9}, ?\d{1,15})?\]", r"train\.(?:total|compute)_ips"),
     rows=(
         Row(
             "record",
@@ -70,6 +101,33 @@ FAMILY = Family(
             rf"{BEFORE}train\.total_ips : (?P<rate>{FIGURE}){AFTER}",
             {"train.loss": "loss"},
             PAIRS,
+        ),
+        Row(
+            "record",
+            json_line(_STEP, r"train\.total_ips", rf"(?P<rate>{JSON_FIGURE})"),
+            {"train.loss": "loss"},
+            JSON_PAIRS,
+        ),
+        *(
+            Row(
+                "summary",
+                json_line(r"\[\]", r"train\.(?:total|compute)_ips", FIGURE, top1),
+                {"stamp": "facts.ended", **_SUMMARY},
+                JSON_PAIRS,
+                end=True,
+            )
+            for top1 in (_TOP1, "")
+        ),
+        Row("note", json_line(r"\[\d{1,9}\]", r"val\.top1", _PERCENT)),
+        *(
+            Row(
+                "start",
+                json_line('"PARAMETER"', "batch_size", r"\d{1,7}", said),
+                _PARAMETERS,
+                JSON_PAIRS,
+                means=means,
+            )
+            for said, means in _JSON_PRECISION.items()
         ),
         Row(
             "summary",
@@ -97,8 +155,12 @@ FAMILY = Family(
             means={"precision": "fp16"},
         ),
         Row("start", rf"{_START}{PAIR}\s.*", _PARAMETERS, PAIRS),
+        Row("note", rf"{_ARGV}(?=.*?'--amp').*", _OPTIONS, _SAID, means={"precision": "amp"}),
+        Row("note", rf"{_ARGV}(?=.*?'--fp16').*", _OPTIONS, _SAID, means={"precision": "fp16"}),
+        Row("note", rf"{_ARGV}.*", _OPTIONS, _SAID, means={"precision": "fp32"}),
+        Row("note", r"(?:[=>]{1,20} ?)?--nnodes (?P<hosts>\d{1,6}) --node_rank .{1,400}"),
+        *torch_rows(r"main\.py", {}, {"": ""}),
         *AIRANK_ROWS,
-        *NCCL_ROWS,
     ),
     finish=_finish,
 )

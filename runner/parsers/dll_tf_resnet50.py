@@ -11,7 +11,10 @@ logs on the first rank alone; ``total_ips`` is for all cards. Schema of a line::
     Ending Model Training ...
     DLL DATE TIME - () train_throughput : RATE [unit]           the mean over all steps after the warm-up
 
-Excerpts without the head are common: cards, batch size and precision then come from the log's name.
+The file ``log.json`` beside it has the same as JSON lines, see ``_dll``; there the step is ``[EPOCH, STEP]``.
+The echoed command line says cards, batch size and precision too. Other networks of the same program are told
+by ``arch``. A last line with latencies is another program's. Excerpts without the head are common: cards,
+batch size and precision then come from the log's name.
 
 Example::
 
@@ -20,10 +23,49 @@ Example::
 
 from __future__ import annotations
 
-from runner.parsers._dll import AFTER, BEFORE, DLL, PAIR, PAIRS
+from dataclasses import replace
+
+from runner.model import LogRun
+from runner.parsers._dll import (
+    AFTER,
+    BEFORE,
+    DLL,
+    JSON_FIGURE,
+    JSON_PAIRS,
+    JSON_WORD,
+    PAIR,
+    PAIRS,
+    json_line,
+    json_near,
+    json_says,
+)
 from runner.parsers._engine import FIGURE, Family, Row
+from runner.parsers._launch import mpi_rows
 
 _STEP = r"\((?:(?P<epoch>\d{1,9}), ?)?(?P<step>\d{1,15}),?\)"
+_JSON_STEP = r"\[(?P<epoch>\d{1,9}), ?(?P<step>\d{1,15})\]"
+_LOSSES = {"total_loss": "loss", "loss": "loss", "cross_entropy": "loss"}
+_PARAMETERS = {
+    "batch_size": "batch_size",
+    "amp": "amp",
+    "use_tf_amp": "amp",
+    "precision": "precision",
+    "arch": "facts.arch",
+}
+_JSON_AMP = {
+    json_says("(?:use_tf_)?amp", "true"): {"precision": "amp"},
+    json_says("(?:use_tf_)?amp", "false"): {"precision": "fp32"},
+    "": {},
+}
+_PROGRAM = r"main\.py(?=.*?\s--mode[ =]train)"
+_LAUNCHED = {r"(?=.*?\s--(?:use_tf_)?amp(?:\s|$))": "amp", "": "fp32"}
+
+
+def _finish(run: LogRun) -> LogRun:
+    """Name the network: the program trains others as well, and others end with the same line."""
+    model = run.facts.get("arch", "resnet50" if run.records else None)
+    return run if model == "resnet50" else replace(run, model=model)
+
 
 FAMILY = Family(
     name="dll_tf_resnet50",
@@ -33,33 +75,56 @@ FAMILY = Family(
     scope="global",
     rule="mean:skip=5",
     summary="train_throughput",
-    words=("total_ips", "train_throughput", "DLL ", "Num GPUs", "Per-GPU Batch Size", "Ending Model"),
-    near=r"\btotal_ips\b|\btrain_throughput\b|^\s*DLL .{1,40} - \([\d, ]{0,40}\)?(?: t[a-z_]*)?\s*$",
+    words=(
+        *("total_ips", "train_throughput", "DLL ", "Num GPUs", "Per-GPU Batch Size", "Ending Model"),
+        *(JSON_WORD, "main.py"),
+    ),
+    near=r"(?<![\w.\"])total_ips\b|(?<![\w.\"])train_throughput\b"
+    r"|^\s*DLL .{1,40} - \([\d, ]{0,40}\)?(?: t[a-z_]*)?\s*$|"
+    + json_near(r"\[", "(?:total_ips|train_throughput)"),
     rows=(
         Row(
             "record",
             rf"{DLL}{_STEP} {BEFORE}total_ips : (?P<rate>{FIGURE}){AFTER}",
-            {"total_loss": "loss", "loss": "loss", "cross_entropy": "loss"},
+            _LOSSES,
             PAIRS,
         ),
+        Row("record", json_line(_JSON_STEP, "total_ips", rf"(?P<rate>{JSON_FIGURE})"), _LOSSES, JSON_PAIRS),
         Row(
             "summary",
-            rf"{DLL}\(\) {BEFORE}train_throughput : (?P<train_throughput>{FIGURE}){AFTER}",
+            rf"{DLL}\(\) (?!.*?_latency){BEFORE}train_throughput : (?P<train_throughput>{FIGURE}){AFTER}",
             {"train_throughput": "summary.train_throughput"},
             end=True,
         ),
         Row(
-            "start",
-            rf"{DLL}PARAMETER {PAIR}(?:\s.*)?",
-            {"batch_size": "batch_size", "amp": "amp", "use_tf_amp": "amp", "precision": "precision"},
-            PAIRS,
+            "summary",
+            json_line(r"\[\]", "train_throughput", rf"(?P<train_throughput>{FIGURE})", r"(?!.*?_latency)"),
+            {"train_throughput": "summary.train_throughput"},
+            end=True,
+        ),
+        Row("start", rf"{DLL}PARAMETER {PAIR}(?:\s.*)?", _PARAMETERS, PAIRS),
+        *(
+            Row(
+                "start",
+                json_line('"PARAMETER"', "batch_size", r"\d{1,7}", said),
+                _PARAMETERS,
+                JSON_PAIRS,
+                means=means,
+            )
+            for said, means in _JSON_AMP.items()
         ),
         Row(
             "note",
             rf"{DLL}\([\d, ]{{0,40}}\) {BEFORE}top1(?:_accuracy)? : (?P<accuracy>{FIGURE}(?: %)?){AFTER}",
         ),
+        Row(
+            "note",
+            json_line(r"\[[\d, ]{0,40}\]", "top1(?:_accuracy)?", rf"(?P<accuracy>{FIGURE})"),
+        ),
+        *mpi_rows(_PROGRAM, {"batch_size": "batch_size"}, _LAUNCHED),
         Row("note", r"Num GPUs (?P<cards>\d{1,6})"),
         Row("note", r"Per-GPU Batch Size (?P<batch_size>\d{1,7})"),
         Row("note", r"Ending Model Training ?\.\.\.", end=True),
     ),
+    finish=_finish,
 )

@@ -27,13 +27,11 @@ from __future__ import annotations
 
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, NUMBER, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
+from runner.parsers._launch import mpi_rows
 
 _INFO = r"\[MaskRCNN\] INFO {0,9}:\s{1,60}"
 _RATE = rf"{FIGURE} samples/sec"
-_LAUNCH = r"(?:horovodrun|mpirun|mpiexec|orterun) (?=.*?mask_rcnn_main\.py )"
-_OPTIONS = {"np": "cards", "train_batch_size": "batch_size"}
-_OPTION = r"(?<= )--?(np|train_batch_size)[ =](\d{1,7})\b"
+_LAUNCHED = {r"(?=.*?\s--(?:use_)?amp(?:\s|$))": "amp", "": "fp32"}
 
 FAMILY = Family(
     name="maskrcnn_tf2",
@@ -43,7 +41,7 @@ FAMILY = Family(
     scope="global",
     rule="summary",
     summary="average_throughput",
-    words=("[MaskRCNN]", "mask_rcnn_main.py", "annotation type", "(AP)", *AIRANK_WORDS, *NCCL_WORDS),
+    words=("[MaskRCNN]", "mask_rcnn_main.py", "annotation type", "(AP)", *AIRANK_WORDS),
     near=r"\[MaskRCNN\] INFO {0,9}:\s{0,60}(?:Average )?through",
     rows=(
         Row("head", rf"{_INFO}timestamp: (?P<time>{NUMBER})"),
@@ -62,14 +60,7 @@ FAMILY = Family(
         Row("note", rf"{_INFO}Job finished with status: `SUCCESS`", end=True),
         Row("start", rf"{_INFO}Horovod successfully initialized ?\.\.\."),
         Row("note", rf"{_INFO}\[train\] AMP is activated\b.*", means={"precision": "amp"}),
-        Row(
-            "note",
-            rf"{_LAUNCH}(?=.*? --(?:use_)?amp(?:\s|$)).*",
-            _OPTIONS,
-            _OPTION,
-            means={"precision": "amp"},
-        ),
-        Row("note", rf"{_LAUNCH}.*", _OPTIONS, _OPTION, means={"precision": "fp32"}),
+        *mpi_rows(r"mask_rcnn_main\.py", {"train_batch_size": "batch_size"}, _LAUNCHED),
         Row("note", r".{0,40}annotation type \*(?P<section>\w{1,20})\*"),
         Row(
             "note",
@@ -78,7 +69,6 @@ FAMILY = Family(
             within="bbox",
         ),
         *AIRANK_ROWS,
-        *NCCL_ROWS,
     ),
     finish=held_against_records,
 )

@@ -12,7 +12,9 @@ out of place. The figure of the run is that of the largest size, ``summary:busbw
     # Out of bounds values : 0 OK
     # Avg bus bandwidth    : X
 
-What stands for WRONG is a number of elements, in older releases the error, ``N/A`` where nothing was checked.
+Releases before 2.12 have no Group, and REDOP and ROOT only where the operation has them. What stands for
+WRONG is a number of elements, in older releases the error (``*`` behind it: too large), ``N/A`` where nothing
+was checked.
 
 Example::
 
@@ -25,7 +27,7 @@ from dataclasses import replace
 
 from runner.model import LogRun, Problem
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
+from runner.parsers._launch import counted
 from runner.parsers._values import count
 
 _TYPE = r"(?:u?int(?:8|32|64)?|char|half|float|double|bfloat16|f(?:p)?8e\dm\d)"
@@ -35,25 +37,20 @@ _TYPES = (
 )
 _GAP = r" {1,20}"
 _WAY = rf"{FIGURE}{_GAP}{FIGURE}{_GAP}"
-_WRONG = rf"{_GAP}(?:N/A|{FIGURE})"
+_WRONG = rf"{_GAP}(?:N/A|{FIGURE}\*?)"
 _RANK = r"# {1,9}Rank {1,9}(?P<rank>\d{1,6}) (?:Group {1,9}\d{1,6} )?"
 _SUMMARY = {"out": "summary.busbw", "into": "summary.busbw_in_place", "type": "facts.type"}
 
 
 def _finish(run: LogRun) -> LogRun:
-    facts, problems, sources = dict(run.facts), list(run.problems), dict(run.sources)
-    cards, ranks = run.cards, count(_next(facts.pop("last_rank", None)))
-    if ranks is not None and sources.get("cards") in (None, "name"):
-        if cards not in (None, ranks):
-            text = f"cards: the log lists {ranks}, its name says {cards}; the log holds"
-            problems.append(Problem("name_disagrees", None, text))
-        cards, sources["cards"] = ranks, "log"
+    facts = dict(run.facts)
+    ranks, library = facts.pop("last_rank", None), facts.pop("library", None)
+    made = counted(replace(run, facts=facts, nccl=run.nccl or _version(library)), count(_next(ranks)))
     wrong = facts.get("wrong", "0")
-    if wrong != "0":
-        text = f"the operation gave {wrong} wrong values: what it measured is no working system"
-        problems.append(Problem("wrong_values", None, text))
-    nccl = run.nccl or _version(facts.pop("library", None))
-    return replace(run, cards=cards, sources=sources, facts=facts, nccl=nccl, problems=tuple(problems))
+    if wrong == "0":
+        return made
+    text = f"the operation gave {wrong} wrong values: what it measured is no working system"
+    return replace(made, problems=(*made.problems, Problem("wrong_values", None, text)))
 
 
 def _next(rank: str | None) -> str | None:
@@ -78,7 +75,6 @@ FAMILY = Family(
     words=(
         *("# nThread ", "# nccl-tests ", "# Collective ", " Pid ", "# Out of bounds", "# Avg bus bandwidth"),
         *_TYPES,
-        *NCCL_WORDS,
     ),
     near=rf"^\s{{0,40}}\d{{1,15}} {{1,20}}\d{{1,15}} {{1,20}}{_TYPE} ",
     rows=(
@@ -109,7 +105,6 @@ FAMILY = Family(
             r"\[[0-9a-fA-Fx:.]{1,20}\] (?P<gpu>\S.{0,80})",
             {"rank": "facts.last_rank"},
         ),
-        *NCCL_ROWS,
     ),
     finish=_finish,
 )
