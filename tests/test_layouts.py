@@ -313,6 +313,11 @@ def test_logs_of_no_cell_are_listed() -> None:
     )
 
 
+def test_copy_of_a_log_that_gave_a_figure_is_no_stranger() -> None:
+    titles = [table.title for table in tables_of(made(), [EIGHT, EIGHT._replace(name="copy.txt")])]
+    assert "Not in this layout" not in titles
+
+
 def test_evidence_names_the_lines_that_the_rule_looked_at() -> None:
     numbers = [record.line for record in EIGHT.runs[0].records]
     for rule, lines in {
@@ -481,6 +486,19 @@ def test_speed_up_names_both_logs() -> None:
     table, origins, *_ = tables_of(load(document, "made.yml"), logs)
     assert table.rows == (("1", "1,992", "-"), ("8", "1,992", "1.000"))
     assert ("1", "8", "x", "8.log / 1.log", "-", "-", "-", "1.0", "-", "8 / 1") in origins.rows
+
+
+def test_speed_up_over_a_filled_rate_is_marked() -> None:
+    document = json.loads(json.dumps(MADE))
+    grid = document["tables"][0]
+    grid["columns"].append({"show": "speed_up", "heading": TEXT})
+    grid["rows"] = [{"cards": n, "cells": [RULES | {"log": f"{n}.log"}, {}]} for n in (1, 8)]
+    one = Reading("mine.log", "1", (replace(EIGHT.runs[0], cards=1),))
+    table = tables_of(load(document, "made.yml"), [one, EIGHT._replace(name="8.log", sha256="8")], fill=True)[
+        0
+    ]
+    assert table.rows == (("1", "1992.31†", "-"), ("8", "1992.31", "1.00†"))
+    assert [one.filled for one in table.evidence] == [True, False, True]
 
 
 def test_log_of_speed_alone_leaves_time_and_accuracy_blank() -> None:
