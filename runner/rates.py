@@ -26,7 +26,7 @@ from runner.model import LogRun, Record
 from runner.names import shown
 
 SCOPES = ("global", "per_card", "per_host", "per_thread", "seconds_per_step")
-FEW = 10  # a figure from fewer records than this is flagged
+FEW = 10  # a figure from fewer records, or from so few behind the warm-up, is flagged
 
 _FORM = (
     r"(?P<kind>mean|harmonic|median|trim):skip=(?P<skip>\d{1,9})"
@@ -99,6 +99,13 @@ def select(rule: Rule, values: Sequence[float]) -> Sequence[float]:
         ends = max(len(left) * 5 // 100, 5)
         left = sorted(left)[ends : len(left) - ends] if len(left) > 2 * ends else ()
     return left
+
+
+def too_few(rule: Rule, values: Sequence[float]) -> bool:
+    """Say whether ``rule`` works on too few of the values for a firm figure; never of ``summary``."""
+    if rule.kind == "summary":
+        return False
+    return len(values) - rule.skip <= FEW or len(select(rule, values)) < FEW
 
 
 def figure(rule: Rule, values: Sequence[float], summary: Mapping[str, float]) -> float | None:

@@ -226,8 +226,8 @@ def codes(run: LogRun) -> list[str]:
     return [problem.code for problem in run.problems]
 
 
-@pytest.mark.parametrize(("records", "flagged"), [(14, True), (15, False)])
-def test_fewer_than_ten_records_used_are_few(records: int, flagged: bool) -> None:
+@pytest.mark.parametrize(("records", "flagged"), [(15, True), (16, False)])
+def test_ten_records_or_fewer_are_few(records: int, flagged: bool) -> None:
     assert ("few_records" in codes(rows(*[RECORD] * records))) is flagged  # the rule drops five
 
 

@@ -18,8 +18,9 @@ from dataclasses import replace
 from runner.model import LogRun, Problem
 from runner.parsers._engine import Row
 from runner.parsers._not_used import not_used
+from runner.parsers._problems import few_records
 from runner.parsers._values import count
-from runner.rates import FEW, all_cards, overview, rate, scale_of, used
+from runner.rates import all_cards, overview, rate, scale_of
 
 STAMP = r"(?P<stamp>\d{4}[-/]\d\d[-/]\d\d \d\d:\d\d:\d\d)(?:,\d{3})?"
 # The heads of PaddleNLP's loggers, newer and older; what a colour in the newer one leaves; or none
@@ -80,6 +81,4 @@ def _few(run: LogRun, values: Sequence[float]) -> list[Problem]:
     if not values:
         text = "the records hold step times alone, which need the batch size and cards; the log lacks one"
         return [Problem("scale_unknown", None, text)]
-    works_on = used(run, run.rule)
-    text = f"{run.rule} works on {works_on} of {len(values)} records; fewer than {FEW} make no firm figure"
-    return [Problem("few_records", None, text)] if works_on < FEW else []
+    return few_records(run.rule, values, {})

@@ -12,7 +12,7 @@ from runner.parsers._engine import Family
 from runner.parsers._environment import Surroundings
 from runner.parsers._segments import Segment
 from runner.parsers._values import count, same_precision
-from runner.rates import FEW, figure, parse_rule, select
+from runner.rates import figure, parse_rule, select, too_few
 
 CLOCK_STEP_S = 1.0  # a record this much earlier than the one above it: the clock was set back
 
@@ -95,8 +95,8 @@ def few_records(rule_text: str, values: Sequence[float], summary: Mapping[str, f
     rule = parse_rule(rule_text)
     if rule.kind != "summary":
         used = len(select(rule, values))
-        text = f"{rule_text} works on {used} of {len(values)} records; fewer than {FEW} make no firm figure"
-        return [Problem("few_records", None, text)] if used < FEW else []
+        text = f"{rule_text} works on {used} of {len(values)} records: too few for a firm figure"
+        return [Problem("few_records", None, text)] if too_few(rule, values) else []
     if figure(rule, values, summary) is not None:
         return []
     text = f"{rule_text}: no such figure; there is {', '.join(summary) or 'none'}"
