@@ -41,7 +41,7 @@ _ROWS = (
         r"\s{1,9}(?:On|Off|N/A)\s{0,9}\|.{0,60}",
     ),
     Row("note", rf"GPU \d{{1,3}}: (?P<gpu>{_GPU}) \(UUID: GPU-[\w-]{{1,60}}\)"),
-    Row("note", rf"GPU \d[\d,]{{0,200}}: (?P<gpu>{_GPU})"),
+    Row("note", r"GPU \d[\d,]{0,200}: (?P<gpu>[A-Z][\w. +()/-]{1,80})"),
     Row("note", rf"Product Name\s{{1,60}}: (?P<gpu>{_GPU})"),
     Row(
         "note",
