@@ -34,6 +34,7 @@ def audit(claims: Sequence[Claim], runs: Sequence[LogRun | None]) -> tuple[list[
     """Hold each claim against the run of its log, or None; the rows are in the order of the claims."""
     pairs = list(zip(claims, runs, strict=True))
     rows = [verdict(claim, run) for claim, run in pairs]
+    rows = [_speed_up(row, rows) if row.claim.show == "speed_up" else row for row in rows]
     found = findings(rows, runs)
     return [_with_codes(row, at, found) for at, row in enumerate(rows)], found
 
@@ -74,16 +75,48 @@ def verdict(claim: Claim, run: LogRun | None) -> Row:
     printed = figure(claim.published)
     if printed is None:
         return Row(claim, "contradicted", reason=f"{printable(claim.published)} is no figure")
-    if claim.rule is None:
-        return _searched(claim, run, printed)
-    value = rate(run, claim.rule)
+    if claim.show != "rate":
+        return _outcome(claim, run, printed)
+    return _stated(claim, claim.rule, run, printed) if claim.rule else _searched(claim, run, printed)
+
+
+def _stated(claim: Claim, rule: str, run: LogRun, printed: Decimal) -> Row:
+    value = rate(run, rule)
     if value is None:
-        return Row(claim, "no_log", claim.rule, reason=f"the log holds nothing that {claim.rule} works on")
+        return Row(claim, "no_log", rule, reason=f"the log holds nothing that {rule} works on")
     good = shows(value, printed)
     cut = "" if run.complete else "; the log is cut off"
-    reason = None if good else f"{claim.rule} gives {value:.6g}{cut}"
-    records = _count(run, claim.rule)
-    return Row(claim, "reproduced" if good else "contradicted", claim.rule, value, records, reason=reason)
+    reason = None if good else f"{rule} gives {value:.6g}{cut}"
+    return Row(claim, "reproduced" if good else "contradicted", rule, value, _count(run, rule), reason=reason)
+
+
+def _outcome(claim: Claim, run: LogRun, printed: Decimal) -> Row:
+    """Judge a time or an accuracy: the log states it, no rule is needed."""
+    value = getattr(run, claim.show, None)
+    if value is None:
+        return Row(
+            claim, "no_log", reason=f"the log has no {claim.show.removesuffix('_s').replace('_', ' ')}"
+        )
+    value = round(value * 100, 9) if claim.show == "accuracy" else value
+    good = shows(value, printed)
+    word, reason = ("reproduced", None) if good else ("contradicted", f"the log has {value:.9g}")
+    return Row(claim, word, None, value, reason=reason)
+
+
+def _speed_up(row: Row, rows: Sequence[Row]) -> Row:
+    """Judge a speed-up by the rates that were worked out anew for the rows beside it."""
+    printed = figure(row.claim.published)
+    if printed is None or row.verdict == "blank":
+        return row
+    beside = [one for one in rows if one.claim.show == "rate" and one.claim.beside(row.claim)]
+    mine = next((one.recomputed for one in beside if one.claim.cards == row.claim.cards), None)
+    base = next((one.recomputed for one in beside if one.claim.cards == 1), None)
+    if not mine or not base:
+        return replace(row, verdict="no_log", reason="no log of both rates")
+    value = mine / base
+    good = shows(value, printed)
+    reason = None if good else f"{mine:.6g} / {base:.6g} is {value:.4g}"
+    return replace(row, verdict="reproduced" if good else "contradicted", recomputed=value, reason=reason)
 
 
 def _searched(claim: Claim, run: LogRun, printed: Decimal) -> Row:

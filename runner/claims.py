@@ -11,6 +11,11 @@ from runner.parsers import families
 from runner.rates import parse_rule
 
 NEEDED = ("log", "published")
+_SHOWS = {
+    **dict.fromkeys(("x", "times", "speedup", "speed-up"), "speed_up"),
+    **dict.fromkeys(("s", "sec", "seconds"), "time_to_train_s"),
+    "%": "accuracy",
+}
 COLUMNS = (
     *NEEDED,
     *("family", "framework", "model", "hardware", "cards", "precision", "batch_size", "unit"),
@@ -39,6 +44,11 @@ class Claim:
     batch_size: int | None = None
 
     @property
+    def show(self) -> str:
+        """What the figure is, by its unit: ``rate time_to_train_s accuracy speed_up``."""
+        return _SHOWS.get((self.unit or "").strip().lower(), "rate")
+
+    @property
     def setting(self) -> tuple[object, ...]:
         """What two claims must share to speak of the same result: all but log, rule and figure."""
         kind = _lower(self.precision)
@@ -46,6 +56,11 @@ class Claim:
             *(_lower(one) for one in (self.model, self.framework, self.hardware)),
             *(self.cards, "amp" if kind == "fp16" else kind, self.batch_size, _lower(self.unit)),
         )
+
+    def beside(self, other: Claim) -> bool:
+        """Whether two claims are of one setting but for cards and unit, as far as they say."""
+        pairs = list(zip(self.setting, other.setting, strict=True))
+        return all(None in pair or pair[0] == pair[1] for pair in (*pairs[:3], *pairs[4:-1]))
 
 
 def claims(rows: Sequence[tuple[int, Mapping[str, str]]], place: str) -> list[Claim]:

@@ -15,8 +15,6 @@ from runner.parsers import same_precision
 from runner.published import decimals, figure, shows
 from runner.rates import FEW, all_cards, parse_rule, scale_of, select
 
-RATIO_UNITS = ("x", "times", "speedup", "speed-up")
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -86,7 +84,9 @@ def _of_log(run: LogRun) -> Iterator[tuple[str, str]]:
 
 def _of_figure(row: Row, run: LogRun) -> Iterator[tuple[str, str]]:
     """What the figure rests on, and whether it was multiplied after it had been rounded."""
-    if row.records is not None and row.verdict != "blank" and row.records < FEW:
+    if row.claim.show != "rate":
+        return
+    if row.records is not None and row.records < FEW:
         yield "few_records", f"it rests on {row.records} records"
     if row.rule is not None and row.verdict != "contradicted":
         yield from _included(run, row.rule)
@@ -167,6 +167,8 @@ def _multiples(claims: Sequence[Claim]) -> Iterator[Finding]:
         small, large = figure(less.published), figure(more.published)
         if not small or not large or not less.cards or not more.cards or less.cards == more.cards:
             continue
+        if less.show != "rate":
+            continue
         alike = (*less.setting[:3], *less.setting[4:]) == (*more.setting[:3], *more.setting[4:])
         if alike and more.cards % less.cards == 0 and small * (more.cards // less.cards) == large:
             text = f"{large} is {more.cards // less.cards} x {small}, to the last digit"
@@ -175,12 +177,12 @@ def _multiples(claims: Sequence[Claim]) -> Iterator[Finding]:
 
 def _speed_ups(claims: Sequence[Claim]) -> Iterator[Finding]:
     """Claims in units of times, against the rates beside them."""
-    rates = [one for one in enumerate(claims) if (one[1].unit or "").lower() not in RATIO_UNITS]
+    rates = [one for one in enumerate(claims) if one[1].show == "rate"]
     for at, claim in enumerate(claims):
         printed = figure(claim.published)
-        if printed is None or (claim.unit or "").lower() not in RATIO_UNITS:
+        if printed is None or claim.show != "speed_up":
             continue
-        same = [pair for pair in rates if _beside(claim, pair[1])]
+        same = [pair for pair in rates if claim.beside(pair[1])]
         many = [pair for pair in same if pair[1].cards == claim.cards]
         one = [pair for pair in same if pair[1].cards == 1]
         if not many or not one:
@@ -189,11 +191,6 @@ def _speed_ups(claims: Sequence[Claim]) -> Iterator[Finding]:
         if top and base and not shows(float(top / base), printed):
             text = f"{printed} published, {top} / {base} is {float(top / base):.4g}"
             yield Finding("speedup_wrong", tuple(sorted((at, many[0][0], one[0][0]))), text)
-
-
-def _beside(claim: Claim, other: Claim) -> bool:
-    mine, theirs = claim.setting, other.setting
-    return (*mine[:3], *mine[4:-1]) == (*theirs[:3], *theirs[4:-1])
 
 
 def _same_hardware(claimed: str, found: str) -> bool:

@@ -271,6 +271,71 @@ def test_significant_digits() -> None:
     ]
 
 
+REPORT = """\
+# ResNet50, {words[0]}
+
+{words[1]}(images/sec), AMP:
+
+| {words[2]} | {words[1]}(BS=64) | {words[3]} | {words[4]} |
+|:---:|:---:|:---:|:---:|
+| 1 | 8.33 | - | - |
+| 8 | {rate} | 1,234.5 | 12.36 |
+| 16 | 103.2 | | 12.36 |
+
+| precision | batch_size |
+|---|---|
+| AMP | 64 |
+
+- [8{words[5]} AMP BS=64](./logs/train.txt)
+- [notes](https://example.org/8cards.txt)
+"""
+ENGLISH = ("measured", "throughput", "cards", "Time to train (sec)", "speed-up", " cards")
+CHINESE = ("\u6d4b\u8bd5", "\u541e\u5410", "\u5361\u6570", "Time2Train(sec)", "\u52a0\u901f\u6bd4", "\u5361")
+
+
+@pytest.mark.parametrize("words", [ENGLISH, CHINESE])
+def test_a_report_is_its_own_table_of_claims(tmp_path: Path, words: Sequence[str]) -> None:
+    (tmp_path / "deep").mkdir()
+    log(tmp_path / "deep" / "train.txt", [400 + at % 7 for at in range(30)])
+    mean = sum(400 + at % 7 for at in range(5, 30)) / 25
+    report = tmp_path / "report.md"
+    report.write_text(REPORT.format(words=words, rate=f"{mean:.3f}"))
+    done = run("audit", "--report", report, "--logs", tmp_path / "deep", "--json")
+    found = json.loads(done.stdout)
+    verdicts = [(row["published"], row["verdict"]) for row in found["rows"]]
+    assert verdicts == [
+        ("8.33", "no_log"),
+        ("-", "blank"),
+        ("-", "blank"),
+        (f"{mean:.3f}", "reproduced"),
+        ("1,234.5", "no_log"),
+        ("12.36", "no_log"),
+        ("103.2", "no_log"),
+        ("", "blank"),
+        ("12.36", "no_log"),
+    ]
+    assert [row["log"] for row in found["rows"]] == [""] * 3 + ["train.txt"] * 3 + [""] * 3
+    wrong = [one["rows"] for one in found["findings"] if one["code"] == "speedup_wrong"]
+    assert wrong == [[0, 3, 5], [0, 6, 8]]  # 103.2 / 8.33 is 12.389
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["audit", "--logs", "."], "either a table of claims"),
+        (["audit", "a.csv", "--report", "b.md", "--logs", "."], "either a table of claims"),
+        (["audit", "--report", "docs/data.md", "--logs", "docs"], "no table of figures"),
+        (["audit", "--report", "gone.md", "--logs", "."], "gone.md: cannot be read"),
+        (["audit", "--report", "README.md", "--logs", "gone"], "gone is no folder"),
+    ],
+)
+def test_what_cannot_be_audited(words: Sequence[str], said: str) -> None:
+    done = run(*words)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
+
+
 @needs_real_logs
 def test_the_published_figures_of_the_real_logs() -> None:
     done = run("audit", REAL / "claims.csv", "--logs", REAL, "--json")

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,9 @@ FORMATS = ("text", "md", "json")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``audit``."""
     parser.add_argument(
-        "claims", metavar="CLAIMS.csv", help="one published figure per row; see docs/audit.md"
+        "claims", nargs="?", metavar="CLAIMS.csv", help="one published figure per row; see docs/audit.md"
     )
+    parser.add_argument("--report", metavar="FILE.md", help="a published report: its tables are the claims")
     parser.add_argument("--logs", required=True, metavar="DIR", help="the folder that the logs are in")
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     parser.add_argument("--json", action="store_true", help="the same as --format json")
@@ -37,15 +39,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a verdict per claim and what was found beside; 1 where a claim does not hold."""
     from runner.audit import audit, passed
-    from runner.claims import COLUMNS, NEEDED, claims
-    from runner.io.claims import rows
 
-    path = Path(args.claims)
-    claimed = claims(rows(path, COLUMNS, NEEDED), printable(str(path)))
-    verdicts, findings = audit(claimed, _runs(claimed, Path(args.logs)))
+    if (args.claims is None) == (args.report is None):
+        raise UsageError("audit: name either a table of claims, CLAIMS.csv, or --report FILE.md")
+    folder = Path(args.logs)
+    if not folder.is_dir():
+        raise UsageError(f"--logs: {printable(str(folder))} is no folder; name the one that holds the logs")
+    claimed = _of_table(Path(args.claims)) if args.claims else _of_report(Path(args.report), folder)
+    verdicts, findings = audit(claimed, _runs(claimed, folder))
     form = "json" if args.json else args.format
     print(_document(verdicts, findings) if form == "json" else _shown(verdicts, findings, form))
     return 0 if passed(verdicts) else 1
+
+
+def _of_table(path: Path) -> list[Claim]:
+    from runner.claims import COLUMNS, NEEDED, claims
+    from runner.io.claims import rows
+
+    return claims(rows(path, COLUMNS, NEEDED), printable(str(path)))
+
+
+def _of_report(path: Path, folder: Path) -> list[Claim]:
+    """The claims of a report, whose logs are looked for by the names of their files, or other known ones."""
+    from runner.io.claims import text
+    from runner.io.logfolders import walk
+    from runner.published_tables import claims_of
+
+    claimed = claims_of(text(path), printable(str(path)))
+    if not claimed:
+        remedy = "a table needs rows of cards, and columns of throughput or settings such as AMP(BS=4)"
+        raise UsageError(f"{printable(str(path))}: no table of figures; {remedy}")
+    there: dict[str, str] = {}
+    for log in walk(folder):
+        there.setdefault(log.name.rpartition("/")[2], log.name)
+    aliases = _aliases()
+    return [
+        replace(
+            one,
+            log=next(
+                (there[name] for name in (one.log, *aliases.get(one.log, ())) if name in there), one.log
+            ),
+        )
+        for one in claimed
+    ]
+
+
+def _aliases() -> dict[str, tuple[str, ...]]:
+    """Other names that a log is published under, by each of its names."""
+    from runner.io import yamlfile
+    from runner.io.files import ROOT
+    from runner.layouts import load
+
+    files = sorted((ROOT / "reports" / "references").glob("*.yml"))
+    layouts = [load(yamlfile.read(path), yamlfile.place(path)) for path in files]
+    cells = [cell for layout in layouts for grid in layout.tables for row in grid.rows for cell in row.cells]
+    groups = [(cell.log, *cell.aliases) for cell in cells if cell.log and cell.aliases]
+    return {name: group for group in groups for name in group}
 
 
 def _runs(claimed: Sequence[Claim], folder: Path) -> list[LogRun | None]:
