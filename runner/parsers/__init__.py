@@ -30,7 +30,7 @@ from runner.parsers._environment import ENVIRONMENT
 from runner.parsers._nccl import in_words
 from runner.parsers._runs import Known, runs
 from runner.parsers._twice import told_twice
-from runner.parsers._values import same_precision
+from runner.parsers._values import name_says, same_precision
 
 __all__ = [
     "NOTHING_KNOWN",
@@ -43,6 +43,7 @@ __all__ = [
     "in_words",
     "parse",
     "parse_cell",
+    "name_says",
     "same_precision",
     "told_twice",
     "words",
