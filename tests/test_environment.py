@@ -235,6 +235,10 @@ ENVIRONMENT: dict[str, dict[str, Any]] = {
     "node1:1:1 [0] NCCL INFO cudaDriverVersion 11020": {"cuda_driver": "11.2"},
     "NVIDIA Release 20.06-tf1 (build 13409399)": {"image": "20.06-tf1"},
     "TensorFlow Version 1.15.2": {"framework_version": "1.15.2"},
+    "Nvidia driver version: 450.80.02": {"driver": "450.80.02"},
+    "CUDA used to build PyTorch: 11.0": {"cuda": "11.0"},
+    "PyTorch version: 1.7.0": {},
+    "[2031/05/06 07:08:09] ppcls INFO: train with paddle 2.4.1 and device Place(gpu:0)": {},
     "PyTorch Version 1.6.0a0+9907a3e": {},  # in an image of both; this training is TensorFlow's
 }
 
@@ -246,6 +250,14 @@ def test_line_of_the_machine(line: str) -> None:
     facts = {key: run.facts[key] for key in ("image", "cuda", "cuda_driver") if key in run.facts}
     assert {**found, **facts} == ENVIRONMENT[line]
     assert codes(run) == []
+
+
+def test_version_of_the_framework_that_trained() -> None:
+    record = "[2031/05/06 07:08:{}] ppcls INFO: epoch:0   train step:{}   loss:  7.1 ips: 5.0 samples/sec."
+    said = "[2031/05/06 07:08:09] ppcls INFO: train with paddle 2.4.1 and device Place(gpu:0)"
+    texts = ["PyTorch Version 1.6.0", said, *(record.format(at, at) for at in range(10, 30))]
+    (run,) = parse([Line(number, text) for number, text in enumerate(texts, 1)], "a.log")
+    assert (run.framework, run.framework_version) == ("PaddlePaddle", "2.4.1")
 
 
 def test_name_that_a_table_cut_off_gives_way_to_the_whole_one() -> None:

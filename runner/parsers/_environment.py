@@ -10,6 +10,7 @@ before. Forms::
     NVRM version: NVIDIA UNIX x86_64 Kernel Module  450.80.02  ...
     NVIDIA Release 20.06-tf1 (build 13409399)              the banner of an image
     TensorFlow Version 1.15.2                              likewise; PyTorch, MXNet
+    PyTorch version: 1.7.0                                 likewise, of torch.utils.collect_env
     name: Tesla V100-SXM2-32GB major: 7 minor: 0 memoryClockRate(GHz): 1.53            TensorFlow
     ... physical GPU (device: 0, name: Tesla V100-SXM2-32GB, pci bus id: ...           TensorFlow
     ... device: 0, GPU Compute Capability: 7.0, Driver API Version: 11.2, Runtime API Version: 11.2    Paddle
@@ -50,6 +51,9 @@ _ROWS = (
     ),
     Row("note", r"NVIDIA Release (?P<image>\d\d\.\d\d[\w.-]{0,20})(?: \(build \d{1,12}\))?"),
     Row("note", r"(?P<framework>Tensor[Ff]low|PyTorch|MXNet) Version (?P<framework_version>\d[\w.+-]{0,60})"),
+    Row("note", r"PyTorch version: (?P<framework_version>\d[\w.+-]{0,60})", means={"framework": "PyTorch"}),
+    Row("note", rf"CUDA used to build PyTorch: (?P<cuda>{_VERSION})"),
+    Row("note", rf"Nvidia driver version: (?P<driver>{_VERSION})"),
     Row("note", rf"(?:.{{0,200}}\s)?name: (?P<gpu>{_GPU}) (?:major: \d|computeCapability: \d).{{0,200}}"),
     Row(
         "note", rf".{{0,400}}physical GPU \(device: \d{{1,4}}, name: (?P<gpu>{_GPU}), pci bus id: .{{0,200}}"
@@ -87,7 +91,12 @@ ENVIRONMENT = Family(
             "ensorFlow Version ",
             "ensorflow Version ",
             "PyTorch Version ",
-            "MXNet Version ",
+            *(
+                "MXNet Version ",
+                "PyTorch version: ",
+                "to build PyTorch",
+                "Nvidia driver version",
+            ),
         ),
         *("name: ", "physical GPU", "StreamExecutor device", "libcudart.so", "CUDA Runtime ", "'env_info'"),
         *("Saving checkpoint", "Already save model", "Driver API Version"),
