@@ -13,12 +13,17 @@ import pickle
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from runner.cli import main
 from runner.errors import UsageError
@@ -372,6 +377,51 @@ def test_damaged_archives_are_refused_in_a_line(tmp_path: Path) -> None:
     at = whole.index(b"logs/a.log") + 1000
     path.write_bytes(whole[:at] + b"\0\xff" * 100 + whole[at + 200 :])
     assert [name for name, why in refusals(path).items() if "damaged" in why] == ["logs/a.log"]
+
+
+EDITS = st.lists(
+    st.tuples(
+        st.floats(0, 1, exclude_max=True), st.integers(0, 600), st.binary(max_size=9) | st.just(b"\xff" * 8)
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(st.sampled_from(sorted(ARCHIVES)), EDITS)
+@settings(deadline=None, max_examples=60)
+def test_whatever_is_done_to_an_archive_is_read_or_refused(
+    kind: str, edits: list[tuple[float, int, bytes]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "archive"
+        data = whole(kind)
+        for where, cut, put in edits:
+            at = int(where * len(data))
+            data = data[:at] + put + data[at + cut :]
+        path.write_bytes(data)
+        with suppress(UsageError):
+            for log in walk(path):
+                with suppress(UsageError):
+                    list(log)
+
+
+@cache
+def whole(kind: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return ARCHIVES[kind](Path(folder) / "archive").read_bytes()
+
+
+def test_table_of_a_zip_that_leads_out_of_it_is_refused(tmp_path: Path) -> None:
+    path = made_zip(tmp_path / "a.zip", {"a.log": b"x"})
+    data = path.read_bytes()
+    table = data.rindex(b"PK\x05\x06")
+    path.write_bytes(
+        data[: table + 16] + b"\xf0\xff\xff\x00" + data[table + 20 :]
+    )  # the members: before its beginning
+    with pytest.raises(UsageError, match="damaged archive"):
+        for log in walk(path):
+            list(log)
 
 
 # --- bombs -----------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def zip_entries(archive: Archive) -> Iterator[Entry | None]:
     except _ZIP_ERRORS as error:
         raise _damaged(archive, str(error)) from error
     for info in infos:
-        yield None if info.is_dir() else _zip_entry(info)
+        yield None if info.filename.endswith("/") else _zip_entry(info)
 
 
 def _zip_entry(info: zipfile.ZipInfo) -> Entry:
@@ -195,7 +195,8 @@ def _zip_entry(info: zipfile.ZipInfo) -> Entry:
 
 def zip_data(archive: Archive, entry: Entry) -> int:
     """Where the bytes of a zip's member begin. Raises UsageError where its header is damaged."""
-    header = read_fully(archive.at(entry.offset), _ZIP_LOCAL.size)
+    inside = 0 <= entry.offset < archive.size
+    header = read_fully(archive.at(entry.offset), _ZIP_LOCAL.size) if inside else b""
     if len(header) < _ZIP_LOCAL.size or not header.startswith(b"PK\x03\x04"):
         raise _damaged(archive, f"{entry.name} does not lie where its table says")
     _, name, extra = _ZIP_LOCAL.unpack(header)
