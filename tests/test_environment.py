@@ -267,6 +267,17 @@ def test_name_that_a_table_cut_off_gives_way_to_the_whole_one() -> None:
     assert training(cut, "GPU 0: Another card (UUID: GPU-0)").gpu == "Tesla V100-SXM2..."
 
 
+def test_hosts_with_other_cards_or_drivers_are_told() -> None:
+    row = "|   0  {}  On   | 00000000:3F:00.0 Off |                    0 |"
+    driver = "Driver Version : {}"
+    run = training(driver.format("450.80.02"), row.format("Tesla V100-SXM2..."), driver.format("470.83.01"))
+    assert [(one.code, one.line) for one in run.problems] == [("hosts_differ", 3)]
+    same = [row.format("Tesla V100-SXM2..."), "GPU 0: NVIDIA V100-SXM2-32GB", "GPU 0: Tesla V100-SXM2-32GB"]
+    assert codes(training(*same)) == []
+    (problem,) = training(*same, "GPU 1: A100-SXM4-40GB").problems
+    assert problem.detail == "GPU: V100-SXM2-32GB and A100-SXM4-40GB in one run"
+
+
 def test_no_line_of_the_machine_is_a_run() -> None:
     lines = [Line(number, text) for number, text in enumerate((*ENVIRONMENT, *ring(2)), 1)]
     made = parse_cell(lines, "a.log")

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from runner.model import Problem
 from runner.parsers._engine import Family, Hit, Row
 from runner.parsers._nccl import ROWS, WORDS, Said, said
 
@@ -85,7 +86,16 @@ ENVIRONMENT = Family(
     rule="summary",
     kind="environment",
     words=(
-        *("Driver Version", ".0 Off |", ".0  On |", "GPU 0", "Product Name", "NVRM version", "KMD Version"),
+        *(
+            "Driver Version",
+            ".0 Off |",
+            ".0  On |",
+            "GPU 0",
+            "GPU 1",
+            "Product Name",
+            "NVRM version",
+            "KMD Version",
+        ),
         *(
             "NVIDIA Release ",
             "ensorFlow Version ",
@@ -117,6 +127,7 @@ class Surroundings(NamedTuple):
     facts: Mapping[str, str]
     nccl: Said
     saves: tuple[int, ...]
+    problems: tuple[Problem, ...]
 
 
 def surroundings(hits: Sequence[Hit], framework: str | None) -> Surroundings:
@@ -132,7 +143,25 @@ def surroundings(hits: Sequence[Hit], framework: str | None) -> Surroundings:
         told["cuda_driver"] = _dotted(told.get("cuda_driver", ""))
         _learn(facts, told, ("image", "cuda", "cuda_driver"))
     saves = tuple(hit.line.number for hit in hits if "saved" in hit.values)
-    return Surroundings(known, facts, said(hits), saves)
+    nccl = said(hits)
+    return Surroundings(known, facts, nccl, saves, (*nccl.problems, *_hosts_differ(hits)))
+
+
+def _hosts_differ(hits: Sequence[Hit]) -> list[Problem]:
+    """Say where a run's hosts have other cards, drivers or releases of NCCL than one another."""
+    found = []
+    for key, title in (("gpu", "GPU"), ("driver", "driver"), ("nccl", "NCCL")):
+        told = dict.fromkeys(_plain(hit.values[key]) for hit in hits if key in hit.values)
+        whole = [one for one in told if not any(_was_cut(one, other) for other in told)]
+        if len(whole) > 1:
+            line = next(hit.line.number for hit in hits if _plain(hit.values.get(key, "")) == whole[1])
+            found.append(Problem("hosts_differ", line, f"{title}: {' and '.join(whole)} in one run"))
+    return found
+
+
+def _plain(name: str) -> str:
+    """Leave out the maker's words, which some programs print and others do not."""
+    return name.removeprefix("NVIDIA ").removeprefix("Tesla ")
 
 
 def _learn(known: dict[str, str], told: Mapping[str, str], keys: Sequence[str]) -> None:

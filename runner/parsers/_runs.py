@@ -139,7 +139,7 @@ def _run(family: Family, segment: Segment, log: str, known: Known, around: Surro
             *lines_at_fault(segment),
             *name_disagrees(segment, said, named),
             *log_disagrees(stated, around, named),
-            *around.nccl.problems,
+            *around.problems,
             *truncated(segment),
             *(scale_unknown(family, segment, values) or few_records(rule, values, summary)),
             *stalls(segment.records, family.scope, around.saves),
