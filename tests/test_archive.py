@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from runner.errors import HostError
 from runner.io.archive import unpack
 
+AGENT = Path(__file__).resolve().parents[1] / "roles" / "bench_agent" / "files" / "agent.py"
 CELL = "digits.throughput.c01.fp32.bs32.r1"
 LOG = f"cells/{CELL}/logs/lab1/rank-0000.stdout"
 
@@ -89,6 +92,25 @@ def test_refuses_what_does_not_match_its_checksum(tmp_path: Path, fault: str) ->
     with pytest.raises(HostError, match=r"lab1.*collect again"):
         take(path, "lab1", run, [CELL])
     assert list(run.iterdir()) == []
+
+
+def test_what_a_container_leaves_keeps_nothing_else_from_coming_home(tmp_path: Path) -> None:
+    """Packed by the agent itself: folders and odd names of a host's logs are named, and stay there."""
+    host, run = tmp_path / "host", tmp_path / "run"
+    names = [LOG, *(str(Path(LOG).parent / name) for name in ("a b", "-x", "x\ny", "own/file"))]
+    names.append(f"cells/{CELL}/earlier-1/lab1/.hidden")
+    for name in names:
+        (host / name).parent.mkdir(parents=True, exist_ok=True)
+        (host / name).write_text("x\n")
+    packed = subprocess.run([sys.executable, AGENT, "pack", host], capture_output=True, check=True)
+    assert packed.stderr == b""
+    (tmp_path / "tar").write_bytes(packed.stdout)
+    taken = take(tmp_path / "tar", "lab1", run, [CELL])
+    left = str(Path(LOG).with_name("left-there.txt"))
+    assert set(taken) == {LOG, left, f"cells/{CELL}/earlier-1/lab1/left-there.txt"}
+    name = "its name has more than letters, digits, . _ and -"
+    said = [f"'-x': {name}", f"'a b': {name}", "'own': a folder", f"'x\\ny': {name}"]
+    assert (run / left).read_text().splitlines() == said
 
 
 def test_a_cell_tried_again_replaces_its_logs(tmp_path: Path) -> None:

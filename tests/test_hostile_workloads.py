@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import csv
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -226,6 +227,39 @@ def test_a_mount_reaches_docker_as_it_reads_it(case: Case) -> None:
     )
     (kept,) = (path for path in case.run.glob("cells/*/logs/*/node.stderr"))
     assert kept.read_text() == done.stderr
+
+
+# What a container may have of its host: data sets, and options that open nothing.
+ASKED: tuple[tuple[str, list[str], str], ...] = (
+    ("mounts", ["/:/x"], "below {data}"),
+    ("mounts", ["/var/run/docker.sock:/x"], "below {data}"),
+    ("mounts", ["{data}/../etc:/x:ro"], "below {data}"),
+    ("mounts", ["{data}/a,readonly=0:/x:ro"], "below {data}"),
+    ("mounts", ["{data}/a:/x,source=/:ro"], "write {data}/FOLDER"),
+    ("mounts", ["{data}/a:/x:rw"], "write {data}/FOLDER"),
+    ("mounts", ["{data}/a:x"], "write {data}/FOLDER"),
+    ("mounts", ["{data}/a:/x/../runkit"], "neither it nor runkit needs"),
+    ("mounts", ["{data}/a:/proc/sys"], "neither it nor runkit needs"),
+    ("mounts", ["{data}/a:/x", "{data}/b:/x:ro"], "the same place"),
+    ("mounts", ["{data}:/data:ro", "{data}/set-{precision}:/x"], ""),
+    ("options", ["--privileged"], "none that a workload may give"),
+    ("options", ["--shm-size=1g", "-v", "/:/x"], "none that a workload may give"),
+    ("options", ["--cap-add=SYS_ADMIN"], "none a workload may give"),
+    ("options", ["--init", "other/image", "sh"], "2 words that are no options"),
+    ("options", ["--ulimit"], "must have letters"),
+    ("options", ["--ulimit", "memlock=-1", "--ipc=host", "--cap-add", "SYS_NICE"], ""),
+)
+
+
+@pytest.mark.parametrize("case", PUBLISHED[:1], indirect=True)
+def test_a_container_gets_data_sets_and_nothing_else_of_its_host(case: Case) -> None:
+    for key, words, expected in ASKED:
+        document = {**case.document, "container": {**case.document["container"], key: words}}
+        if expected:
+            with pytest.raises(UsageError, match=rf": container\.{key}.*{re.escape(expected)}"):
+                case.load(document)
+        else:
+            case.load(document)
 
 
 # --- files that are not what they should be ------------------------------------------------

@@ -58,6 +58,8 @@ SCAN_BYTES = 256 * 1024  # of new log text read per file and look; more than any
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - only folders of our own are made there
 BUSY = 75  # exit status of `start` when another run holds the host (EX_TEMPFAIL)
 INHERITED = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "USER")
+LEAF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a file of a cell's logs that the controller takes
+LEFT_THERE = "left-there.txt"  # names the others
 NOT_PACKED = {
     *("agent.py", "agent.log", "beat", "host", "progress.json", "reserve", "rsh.sh"),
     *("shim.sh", "ssh_config", "stage.pyz", "unpack.py", "work.json", "workload", "__main__.py"),
@@ -987,6 +989,12 @@ def pack(run_dir: str) -> int:
                 data = _Hashing(stream, os.fstat(stream.fileno()).st_size)
                 _add(tar, name, data, data.size)
             sums.append("%s  %s\n" % (data.digest.hexdigest(), name))
+        for folder in sorted(glob.glob(os.path.join(glob.escape(run_dir), "cells", "*", "*", "*", ""))):
+            note = "".join("%s: %s\n" % (ascii(name), why) for name, why in _left_there(folder)).encode()
+            if note:
+                name = os.path.relpath(os.path.join(folder, LEFT_THERE), run_dir)
+                _add(tar, name, io.BytesIO(note), len(note))
+                sums.append("%s  %s\n" % (hashlib.sha256(note).hexdigest(), name))
         text = "".join(sums).encode()
         _add(tar, "SHA256SUMS", io.BytesIO(text), len(text))
     return 0
@@ -996,12 +1004,28 @@ def _packed(run_dir: str) -> Iterator[str]:
     for folder, folders, names in os.walk(run_dir):
         if folder == run_dir:
             folders[:] = [name for name in folders if name not in NOT_PACKED]
+        skipped = NOT_PACKED if folder == run_dir else set()
+        if os.path.relpath(folder, run_dir).count(os.sep) == 3:  # cells/CELL/logs/HOST, or of an earlier try
+            skipped = {LEFT_THERE, *(name for name, _ in _left_there(folder))}
+            folders[:] = []
         for name in names:
             path = os.path.join(folder, name)
-            if folder == run_dir and name in NOT_PACKED:
+            if name in skipped:
                 continue
             if os.path.isfile(path) and not os.path.islink(path) and not name.endswith(".tmp"):
                 yield path
+
+
+def _left_there(folder: str) -> Iterator[Tuple[str, str]]:
+    """What does not come home of a host's logs, and why: a container writes there what it likes, as root."""
+    for name in sorted(os.listdir(folder)) if os.access(folder, os.R_OK | os.X_OK) else ():
+        path = os.path.join(folder, name)
+        if os.path.isdir(path):
+            yield name, "a folder"
+        elif not LEAF.fullmatch(name):
+            yield name, "its name has more than letters, digits, . _ and -"
+        elif not os.access(path, os.R_OK):
+            yield name, "only its owner may read it"
 
 
 class _Hashing:
