@@ -37,7 +37,6 @@ from dataclasses import replace
 from runner.model import LogRun, Problem
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, NUMBER, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
 from runner.parsers._values import count
 
 _HEAD = r"Transformer \| epoch (?P<epoch>\d{1,9}) \| step "
@@ -47,11 +46,11 @@ _SAID = rf"(?:{_STAMP} \| INFO \| [\w.]{{1,60}} )?\| "
 _INNER = rf"(?P<stamp>{_STAMP}) \| INFO \| train_inner \| "
 _BAR = r"epoch (?P<epoch>\d{1,9}): {1,9}\d{1,15} / \d{1,15} "
 _ITEM = r"\w{1,40}=[^\s,=]{1,40}"
-_WPS = rf"(?:{_ITEM}, ){{0,30}}?wps=(?P<rate>{FIGURE})(?:, {_ITEM}){{0,30}}"
+_WPS = rf"(?:{_ITEM}, ){{0,30}}?wps=(?P<rate>{FIGURE})(?:, {_ITEM}){{1,30}}"
 _ITEMS = r"(?<![\w.])(loss|num_updates|wall)=([^\s,]{1,40})"
 _JSON = (
     r'\{"epoch": (?P<epoch>\d{1,9}), "update": [\d.]{1,20}, (?=.*"num_updates": "\d)'
-    rf'(?:.*?, )?"wps": "(?P<rate>{FIGURE})".*\}}'
+    rf'(?:[^{{}}]{{0,2000}}?, )?"wps": "(?P<rate>{FIGURE})"[^{{}}]{{0,2000}}\}}'
 )
 _QUOTED = r'"(loss|num_updates|wall)": "([^"]{1,40})"'
 _OF_ITEM = {"loss": "loss", "num_updates": "step"}
@@ -59,7 +58,7 @@ _OF_OLD = {**_OF_ITEM, "wall": "time"}
 _RUNNING = {"facts.running_mean": "of an epoch"}
 _WORDS = (
     *("Transformer | ", "Namespace(", "| training on", "| done training", "| max tokens", "| Eval completed"),
-    *("| distributed env init", "wps=", '"wps": ', "| wps ", "{'_name': None, "),
+    *("| distributed env init", "wps=", '"wps": ', "| wps ", "|tokens/s ", "{'_name': None, "),
 )
 _LOSS = r"(?<=\|)(avg loss) ([^\s|]{1,40})"
 _OPTIONS = rf"(?:{_STAMP} \| INFO \| [\w.]{{1,60}} \| )?Namespace\((?=.*?\barch=')(?=.*?\bmax_tokens=\d)"
@@ -71,8 +70,8 @@ _OPTION = r"(?<=[ (])(max_tokens|amp|fp16|update_freq|distributed_world_size|arc
 _CONFIG = rf"{_STAMP} \| INFO \| fairseq_cli\.train \| \{{'_name': None, "
 _KEY = r"'(max_tokens|amp|fp16|update_freq|distributed_world_size|arch)': [\['\"]{0,2}(\w{1,80})"
 _NEAR = (
-    r"^\s*Transformer \| epoch \d{1,9} \| (?:s|$)"
-    r"|\bepoch \d{1,9}:.{0,2000}\bwps=|train_inner \| .*\bwps\b"
+    r"^\s*Transformer \| epoch \d{1,9} \| (?:s|$)|\|tokens/s "
+    r"|^(?=.*(?:\bepoch \d{1,9}:|\btrain_inner \| )).*\bwps\b"
 )
 _MEAN = "wps is the mean since the beginning of the epoch: records next to each other are nearly the same"
 
@@ -97,7 +96,7 @@ FAMILY = Family(
     unit="words/sec",
     scope="global",
     rule="mean:skip=0",
-    words=(*_WORDS, *AIRANK_WORDS, *NCCL_WORDS),
+    words=(*_WORDS, *AIRANK_WORDS),
     near=_NEAR,
     rows=(
         Row(
@@ -144,7 +143,6 @@ FAMILY = Family(
         Row("start", rf"{_CONFIG}(?=.*?'fp16': True\b).*", _FIELDS, _KEY, means={"precision": "fp16"}),
         Row("start", rf"{_CONFIG}.*", _FIELDS, _KEY),
         *AIRANK_ROWS,
-        *NCCL_ROWS,
     ),
     finish=_finish,
 )

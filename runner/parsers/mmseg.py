@@ -34,7 +34,6 @@ from dataclasses import replace
 from runner.model import LogRun
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
 from runner.parsers._values import count
 
 _COLOUR = r"(?:\x1b\[[0-9;]{0,20}m){0,4}"  # mmengine colours this one word; read from a file it is gone
@@ -42,7 +41,7 @@ _STAMP = r"(?P<stamp>(?:\d{4}[-/])?\d\d[-/]\d\d \d\d:\d\d:\d\d(?:,\d{3})?)"
 _INFO = rf"{_STAMP} - (?:mmseg|mmengine) - {_COLOUR}INFO{_COLOUR} - "
 _BREAK = r"(?:, ?|\s{1,9})"
 _PAIR = r"[A-Za-z_][\w./-]{0,99}: {1,3}(?:-?\d{1,9} days?, )?[^\s,]{1,40}"  # eta may say ``1 day, 2:03:04``
-_BEFORE, _AFTER = rf"(?:{_PAIR}{_BREAK}){{0,120}}?", rf"(?:{_BREAK}{_PAIR}){{0,120}}"
+_BEFORE, _AFTER = rf"(?:{_PAIR}{_BREAK}){{0,120}}?", rf"(?:{_BREAK}{_PAIR}){{1,120}}"  # else cut off
 _TIME = rf"\s{{1,9}}{_BEFORE}time: {{1,3}}(?P<step_s>{FIGURE})"
 _ITER = r"\[ {0,15}(?P<step>\d{1,15})/ {0,15}(?P<steps>\d{1,15})\]"
 _IN_EPOCH = r"\[ {0,9}(?P<epoch>\d{1,9})\]\[ {0,15}(?P<step>\d{1,15})/ {0,15}\d{1,15}\]"
@@ -51,11 +50,23 @@ _LOSS = r"(?<![\w./])(loss): {1,3}([^\s,]{1,40})"
 _JSON = r'"(iter|epoch|time|loss)": ?([^\s,"{}]{1,40})'
 _OF_JSON = {"iter": "step", "epoch": "epoch", "time": "step_s", "loss": "loss"}
 _SCALARS = r'(?=.*"decode\w{0,20}\.)(?=.*"time": ?[-\d.NI])(?=.*"iter": ?\d)\{(?!"mode": ?"(?!train")).*\}'
-_MEASURE = rf"(?P<accuracy>{FIGURE})(?:[,\s].*)?"
+_MEASURE = rf"(?P<accuracy>{FIGURE})[,\s].*"
+_NEAR = (
+    r" - (?:mmseg|mmengine) - INFO - (?:Iter|Epoch)(?:\(train\))? {0,9}\["
+    r'|^(?!.*\((?:val|test)\)).*\bdata_time: |^\{"(?!mode": ?"val").*"decode'
+)
 _VAL = r"(?:Iter|Epoch)\(val\)"
 _UNITS = r"\d{1,15} (?:iter|epoch)"
 _WORDS = (
-    *(" - mmseg - ", " - mmengine - ", "System environment", "GPU ", "PyTorch: ", "Distributed training: "),
+    *(
+        " - mmseg - ",
+        " - mmengine - ",
+        "data_time: ",
+        "System environment",
+        "GPU ",
+        "PyTorch: ",
+        "Distributed training: ",
+    ),
     *("gpu_ids = ", "samples_per_gpu=", "batch_size=", "_dataloader = ", "optimizer_config = "),
     *("OptimWrapper'", "OptimizerHook'", "type='D", "type='HRNet'", '"decode', '"mIoU": '),
 )
@@ -81,8 +92,8 @@ FAMILY = Family(
     unit="samples/sec",
     scope="seconds_per_step",
     rule="harmonic:skip=2",
-    words=(*_WORDS, *AIRANK_WORDS, *NCCL_WORDS),
-    near=r' - (?:mmseg|mmengine) - INFO - (?:Iter|Epoch)(?:\(train\))? {0,9}\[|^\{"mode": ?"train".*"decode',
+    words=(*_WORDS, *AIRANK_WORDS),
+    near=_NEAR,
     rows=(
         Row("record", rf"{_OURS}{_INFO}Iter(?:\(train\))? {_ITER}{_TIME}{_AFTER}", {"loss": "loss"}, _LOSS),
         Row(
@@ -93,7 +104,7 @@ FAMILY = Family(
         ),
         Row("record", _SCALARS, _OF_JSON, _JSON),
         Row("note", rf"{_INFO}{_VAL} {{1,9}}\[[\d/ \]\[]{{1,60}}\].*?[,\s]mIoU: {{1,3}}{_MEASURE}"),
-        Row("note", rf'\{{(?:.*?[{{ ])?"mIoU": ?{_MEASURE}\}}'),
+        Row("note", rf'(?=.*\}}\Z)\{{(?:.*?[{{ ])?"mIoU": ?(?P<accuracy>{FIGURE})(?:,.*)?\}}'),
         Row("note", rf"{_INFO}workflow: .{{1,200}}, max: (?P<total>{_UNITS})s", {"total": "facts.total"}),
         Row(
             "note",
@@ -125,7 +136,6 @@ FAMILY = Family(
         ),
         Row("note", r"type='HRNet',?", means={"model": "HRNet"}),
         *AIRANK_ROWS,
-        *NCCL_ROWS,
     ),
     finish=_finish,
 )

@@ -35,7 +35,6 @@ from dataclasses import replace
 from runner.model import LogRun, Problem
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
 from runner.parsers._paddle import LAUNCH_ROWS, LAUNCH_WORDS, STAMP, without
 from runner.parsers._values import number
 
@@ -74,8 +73,11 @@ FAMILY = Family(
     unit="images/sec",  # so its samples are called elsewhere
     scope="per_card",
     rule="trim:skip=10",
-    words=(" INFO: ", *LAUNCH_WORDS, *AIRANK_WORDS, *NCCL_WORDS),
-    near=r" INFO: {1,9}(?:epoch:\d{1,9}[ ,]{1,9}train\b|\[Train\]\[Epoch [^\]]{0,40}\]\[Iter)",
+    words=(" INFO: ", "batch_cost: ", *LAUNCH_WORDS, *AIRANK_WORDS),
+    near=(
+        r" INFO: {1,9}(?:epoch:\d{1,9}[ ,]{1,9}train\b|\[Train\]\[Epoch [^\]]{0,40}\]\[Iter)"
+        r"|^(?!.*(?:\[Eval\]|\bvalid|\beval|\bEND\b))(?=.*\bbatch_cost: ).*\bips: "
+    ),
     rows=(
         Row(
             "record",
@@ -120,7 +122,6 @@ FAMILY = Family(
         Row("note", rf"{_INFO}train with paddle (?P<framework_version>\d[\w.+-]{{0,60}}) and device .*"),
         *LAUNCH_ROWS,
         *AIRANK_ROWS,
-        *NCCL_ROWS,
     ),
     finish=_finish,
 )

@@ -25,7 +25,6 @@ from __future__ import annotations
 from runner.model import LogRun
 from runner.parsers._bert import with_accumulation
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
 from runner.parsers._paddle import AFTER, BEFORE, HEAD, LAUNCH_ROWS, LAUNCH_WORDS, by_step_times, finished
 
 _FIELDS = {"loss": "loss", "avg_batch_cost": "step_s", "avg_samples": "batch_size"}
@@ -58,15 +57,10 @@ FAMILY = Family(
     scope="per_card",
     rule="trim:skip=10",
     words=(
-        "total step",
-        "tobal step",
-        "global step",
-        "Namespace(",
-        "run_pretrain.py",
+        *("total step", "tobal step", "global step", "avg_samples: ", "Namespace(", "run_pretrain.py"),
         *LAUNCH_WORDS,
-        *NCCL_WORDS,
     ),
-    near=r"\b(?:to[tb]al|global) step:? \d{1,15}, epoch: ",
+    near=r"\b(?:to[tb]al|global) step:? \d{1,15}, |^(?=.*\bavg_samples: ).*\bips: ",
     rows=(
         Row(
             "record",
@@ -98,7 +92,6 @@ FAMILY = Family(
         ),
         Row("note", rf"{_COMMAND}.*", _PARAMETERS, _OPTIONS),
         *LAUNCH_ROWS,
-        *NCCL_ROWS,
     ),
     finish=_finish,
 )

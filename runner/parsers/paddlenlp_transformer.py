@@ -28,7 +28,6 @@ from __future__ import annotations
 from functools import partial
 
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
 from runner.parsers._paddle import AFTER, BEFORE, HEAD, LAUNCH_ROWS, LAUNCH_WORDS, finished
 
 _NAMES = {
@@ -48,10 +47,17 @@ FAMILY = Family(
     scope="per_card",
     rule="trim:skip=5",
     words=(
-        *("step_idx: ", "{'alpha': ", "'batch_size': ", "'use_amp': ", "'use_pure_fp16': "),
-        *("'max_iter': ", "'print_step': ", *LAUNCH_WORDS, *NCCL_WORDS),
+        *(
+            "step_idx: ",
+            "normalized loss: ",
+            "{'alpha': ",
+            "'batch_size': ",
+            "'use_amp': ",
+            "'use_pure_fp16': ",
+        ),
+        *("'max_iter': ", "'print_step': ", *LAUNCH_WORDS),
     ),
-    near=r"\bstep_idx: \d{1,15}, epoch: .{0,2000}(?:\bips\b|speed: )",
+    near=r"^(?=.*(?:\bstep_idx: \d|\bnormalized loss: )).*(?:\bips\b|speed: )",
     rows=(
         Row(
             "record",
@@ -70,7 +76,6 @@ FAMILY = Family(
         Row("note", r"'use_pure_fp16': True[,}]?", means={"precision": "fp16"}),
         Row("note", r"'\w{1,40}': [^\s,}]{1,40}[,}]?", _NAMES, _SETTING),
         *LAUNCH_ROWS,
-        *NCCL_ROWS,
     ),
     finish=partial(finished, first_step=0),
 )

@@ -63,8 +63,11 @@ FAMILY = Family(
     rule="summary",
     summary="ips",
     summary_scope="per_host",
-    words=(" - INFO - Epoch: ", "] trainers: ", " Var ", "- data: ["),
-    near=r" - INFO - Epoch: \d{1,9}, (?:Batch|using time)\b",
+    words=(" - INFO - Epoch: ", "avg_batch_cost: ", "using time", "] trainers: ", " Var ", "- data: ["),
+    near=(
+        r" - INFO - Epoch: \d{1,9}, (?:Batch|using time)\b"
+        r"|^(?=.*\b(?:avg_batch_cost: |using time\b)).*\bips\b"
+    ),
     rows=(
         Row(
             "record",

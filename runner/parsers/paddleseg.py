@@ -27,7 +27,6 @@ from __future__ import annotations
 from runner.model import LogRun
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._nccl import NCCL_ROWS, NCCL_WORDS
 from runner.parsers._paddle import LAUNCH_ROWS, LAUNCH_WORDS, by_step_times
 
 _INFO = r"\[?(?P<stamp>\d{4}[-/]\d\d[-/]\d\d \d\d:\d\d:\d\d)(?:,\d{3})?\]?\s{1,9}\[?\s{0,9}INFO\]?:?\s{1,9}"
@@ -43,6 +42,7 @@ _WORDS = (
     *(
         "[TRAIN]",
         "[EVAL]",
+        "reader_cost",
         " Information-",
         "GPUs used: ",
         "GPU: [",
@@ -66,8 +66,8 @@ FAMILY = Family(
     unit="samples/sec",
     scope="per_card",
     rule="mean:skip=5",
-    words=(*_WORDS, *AIRANK_WORDS, *NCCL_WORDS),
-    near=r"\[TRAIN\] epoch\b",
+    words=(*_WORDS, *AIRANK_WORDS),
+    near=r"\[TRAIN\] epoch\b|^(?=.*\breader_cost\b).*\| ETA ",
     rows=(
         Row(
             "record",
@@ -79,13 +79,13 @@ FAMILY = Family(
         Row(
             "record",
             rf"{_INFO}\[TRAIN\] {_COUNTED}(?!.*\bips\b)(?=.*\bloss\b)(?=.*\bbatch_cost[:=] ?\d)"
-            rf"{_PAIR}{_AFTER}{_ETA}",
+            rf"{_PAIR}{_AFTER} \| ETA .{{1,40}}",
             _FIELDS,
             _FIGURES,
         ),
         Row(
             "note",
-            rf"{_INFO}\[EVAL\] #Images[:=] ?\d{{1,9}}[, ] ?mIoU[:=] ?(?P<accuracy>{FIGURE})(?:[, ].*)?",
+            rf"{_INFO}\[EVAL\] #Images[:=] ?\d{{1,9}}[, ] ?mIoU[:=] ?(?P<accuracy>{FIGURE})[, ].*",
         ),
         Row("start", r"-{3,99}Environment Information-{3,99}"),
         Row("note", r"-{3,99}(?P<section>Config) Information-{3,99}"),
@@ -99,7 +99,6 @@ FAMILY = Family(
         Row("note", r"Run successfully with command - .*", _OPTIONS, _OPTION, end=True),
         *LAUNCH_ROWS,
         *AIRANK_ROWS,
-        *NCCL_ROWS,
     ),
     finish=_finish,
 )
