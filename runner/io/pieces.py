@@ -7,11 +7,11 @@ are looked for at once in a block, and only the pieces that hold one are cut out
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Protocol
 
-from ahocorasick_rs import BytesAhoCorasick, Implementation
+import hyperscan
 
 LINE_LIMIT = 1 << 16  # bytes kept of a piece; the longest real one seen is 41,861
 BLOCK = 1 << 18  # bytes read at a time: few enough to stay in the processor's cache meanwhile
@@ -53,31 +53,27 @@ def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[i
             number += block.count(b"\n")
             continue
         end = 0
-        for _, at, _ in finder.find_matches_as_indexes(plain):
+        for at in finder(plain):
             if at >= end:  # not in the piece that was cut out last
                 number += plain.count(b"\n", end, at)
                 start = max(plain.rfind(b"\n", end, at), plain.rfind(b"\r", end, at)) + 1
-                if plain[start - 1 : start] == b"\r":
-                    yield from ((number, piece) for piece in _tagged(plain, end, start))
                 end = next(_REST.finditer(plain, at)).end()
                 yield number, plain[start:end]
         number += plain.count(b"\n", end)
-        yield from ((number, piece) for piece in _tagged(plain, end, len(plain)))
-
-
-def _tagged(plain: bytes, start: int, end: int) -> Iterator[bytes]:
-    """Cut out what may hold an MPI tag for what CR parts from it: of the last line, what was not yet."""
-    start = max(start, plain.rfind(b"\n", start, end) + 1)
-    while (at := plain.find(b">:", start, end)) >= 0:
-        first = max(start, plain.rfind(b"\r", start, at) + 1)
-        start = next(_REST.finditer(plain, at)).end()
-        yield plain[first:start]
 
 
 @cache
-def _finder(words: tuple[str, ...]) -> BytesAhoCorasick:
-    """Make, once, what finds all words at once: of a piece with some, at least the one that ends first."""
-    return BytesAhoCorasick([word.encode() for word in words], implementation=Implementation.DFA)
+def _finder(words: tuple[str, ...]) -> Callable[[bytes], list[int]]:
+    """Give what finds all words at once: where in a block the last byte of each is, in order."""
+    every = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    every.compile(expressions=[word.encode() for word in words], literal=True)
+
+    def found(block: bytes) -> list[int]:
+        ends: list[int] = []
+        every.scan(block, match_event_handler=lambda word, start, end, flags, context: ends.append(end - 1))
+        return sorted(ends)
+
+    return found
 
 
 def without_codes(data: bytes) -> bytes:
@@ -91,12 +87,12 @@ def _blocks(stream: Stream, size: int) -> Iterator[bytes]:
     """Yield the bytes in blocks of whole pieces, but for what exceeds an overlong one."""
     tail = b""
     while chunk := stream.read(size):
-        block = tail + chunk
-        cut = block.rfind(b"\n") + 1
-        cut = max(cut, block.rfind(b"\r", cut) + 1)
-        tail = block[cut : cut + LINE_LIMIT + 1]  # what lies beyond would be left out anyway
+        cut = chunk.rfind(b"\n") + 1
+        cut = max(cut, chunk.rfind(b"\r", cut) + 1)
         if cut:
-            yield block[:cut]
+            yield b"".join((tail, memoryview(chunk)[:cut]))
+            tail = b""
+        tail += chunk[cut : cut + LINE_LIMIT + 1 - len(tail)]  # beyond it would be left out anyway
     if tail:
         yield tail
 

@@ -26,6 +26,8 @@ _MPI = r"(?:\+{1,4} )?(?:\S{1,200}/)?(?:horovodrun|mpirun|mpiexec|orterun)"
 _TORCH = r"(?:\+{1,4} )?(?:\S{1,200} .{0,999}?)?"
 _TORCH += r"(?:torch\.distributed\.(?:launch|run)|(?:\S{0,200}/)?torchrun|(?:\S{0,200}/)?multiproc\.py)"
 _NOT_BY_MPI = r"(?!.*?(?:mpirun|mpiexec|orterun|srun|pdsh)\s)"
+MPI_WORDS = ("horovodrun", "mpirun", "mpiexec", "orterun")  # a program's name is in many other lines
+TORCH_WORDS = ("torch.distributed.", "torchrun", "multiproc.py")
 _ONE, _MANY = {"nproc_per_node": "cards"}, {"nproc_per_node": "facts.of_a_host", "nnodes": "hosts"}
 
 

@@ -41,7 +41,7 @@ from runner.parsers._dll import (
     json_says,
 )
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._launch import counted, mpi_rows
+from runner.parsers._launch import MPI_WORDS, counted, mpi_rows
 from runner.parsers._values import count
 
 _START = rf"{DLL}PARAMETER (?=.*?\barch : )"
@@ -71,7 +71,7 @@ FAMILY = Family(
     scope="global",
     rule="summary",
     summary="table",
-    words=("train.ips", "val.", "  |   ", "PARAMETER ", JSON_WORD, "train.py"),
+    words=("train.ips", "val.", "  |   ", "PARAMETER ", JSON_WORD, *MPI_WORDS),
     near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}\s.{0,4000}?|Summary:.{0,4000}?)"
     r"\btrain\.ips\b|" + json_near(r"\[(?:\d{1,9}, ?\d{1,15})?\]", r"train\.ips"),
     rows=(

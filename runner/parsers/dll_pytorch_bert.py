@@ -37,7 +37,7 @@ from runner.parsers._dll import (
     json_near,
 )
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._launch import torch_rows
+from runner.parsers._launch import TORCH_WORDS, torch_rows
 
 _FIGURES = {
     "training_sequences_per_second": "summary.training_sequences_per_second",
@@ -72,7 +72,7 @@ FAMILY = Family(
     summary="training_sequences_per_second",
     words=(
         *("Training Iteration: ", "Training Epoch: ", "training_sequences_per_second"),
-        *("PARAMETER ", "16-bits training: ", JSON_WORD, "run_pretraining.py", "run_squad.py", "exact_match"),
+        *("PARAMETER ", "16-bits training: ", JSON_WORD, *TORCH_WORDS, "exact_match"),
         *SHELL_WORDS,
     ),
     near=r"(?<![\w.\"])training_sequences_per_second\b|^\s*DLL .{1,40} - Training Epoch: "

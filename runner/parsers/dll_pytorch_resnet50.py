@@ -41,7 +41,7 @@ from runner.parsers._dll import (
     json_says,
 )
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._launch import torch_rows, with_launcher
+from runner.parsers._launch import TORCH_WORDS, torch_rows, with_launcher
 from runner.parsers._values import seconds
 
 _SUMMARY = {"train.total_ips": "summary.total_ips", "train.compute_ips": "summary.compute_ips"}
@@ -88,7 +88,7 @@ FAMILY = Family(
     rule="summary",
     summary="total_ips",
     words=(
-        *("DLL ", JSON_WORD, "main.py", "--nnodes "),
+        *("DLL ", JSON_WORD, "main.py', ", "--nnodes ", *TORCH_WORDS),
         *AIRANK_WORDS,
     ),
     near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}|Summary:)"

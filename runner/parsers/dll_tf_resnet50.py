@@ -40,7 +40,7 @@ from runner.parsers._dll import (
     json_says,
 )
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._launch import mpi_rows
+from runner.parsers._launch import MPI_WORDS, mpi_rows
 
 _STEP = r"\((?:(?P<epoch>\d{1,9}), ?)?(?P<step>\d{1,15}),?\)"
 _JSON_STEP = r"\[(?P<epoch>\d{1,9}), ?(?P<step>\d{1,15})\]"
@@ -77,7 +77,7 @@ FAMILY = Family(
     summary="train_throughput",
     words=(
         *("total_ips", "train_throughput", "DLL ", "Num GPUs", "Per-GPU Batch Size", "Ending Model"),
-        *(JSON_WORD, "main.py"),
+        *(JSON_WORD, *MPI_WORDS),
     ),
     near=r"(?<![\w.\"])total_ips\b|(?<![\w.\"])train_throughput\b"
     r"|^\s*DLL .{1,40} - \([\d, ]{0,40}\)?(?: t[a-z_]*)?\s*$|"
