@@ -1,7 +1,7 @@
 """Work on many things on all cores: a process per core, results in order.
 
-The processes are copies of this one, made where they are worth it. They end with it, however it ends: an error
-or an interrupt here ends them, and one whose parent is gone ends by itself.
+The processes are copies of this one, made where they are worth it. They end with it, however it ends: an
+error or an interrupt here ends them, and one whose parent is gone ends by itself.
 """
 
 from __future__ import annotations
