@@ -416,9 +416,10 @@ def test_table_of_a_zip_that_leads_out_of_it_is_refused(tmp_path: Path) -> None:
     path = made_zip(tmp_path / "a.zip", {"a.log": b"x"})
     data = path.read_bytes()
     table = data.rindex(b"PK\x05\x06")
-    path.write_bytes(
-        data[: table + 16] + b"\xf0\xff\xff\x00" + data[table + 20 :]
-    )  # the members: before its beginning
+    before = (
+        b"\xf0\xff\xff\x00"  # where it says that it begins: so far behind that members lie before the file
+    )
+    path.write_bytes(data[: table + 16] + before + data[table + 20 :])
     with pytest.raises(UsageError, match="damaged archive"):
         for log in walk(path):
             list(log)
