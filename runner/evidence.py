@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.model import Cell, LogRun, Problem, Result
+from runner.parsers import same_precision
 
 MIN_RECORDS = 10  # fewer carry no rate that anybody could repeat
 
@@ -22,6 +23,7 @@ FATAL = {
     "truncated": "the log ends before the training does",
     "parameters_differ": "the ranks ended with different parameters",
     "mixed_ranks": "more than one rank wrote records",
+    "log_disagrees": "NCCL joined other ranks than the log speaks of",
 }
 
 
@@ -161,10 +163,15 @@ def _places(counter: Counter[str]) -> str:
 
 
 def _contradiction(cell: Cell, log: LogRun) -> str | None:
-    for name in ("cards", "batch_size", "precision"):
+    for name in ("cards", "batch_size"):
         said, planned = getattr(log, name), getattr(cell, name)
         if said is not None and said != planned:
             return f"the log says {name.replace('_', ' ')} {said}, planned was {planned}"
+    if log.precision is not None and not same_precision(log.precision, cell.precision):
+        return f"the log says precision {log.precision}, planned was {cell.precision}"
+    hosts = len(cell.placement)
+    if log.transport is not None and log.hosts not in (None, hosts):
+        return f"the ranks that talked to one another were on {log.hosts} hosts, planned were {hosts}"
     return None
 
 

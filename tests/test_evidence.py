@@ -45,6 +45,7 @@ ENDED = {
 START = (
     "runkit start workload=digits cards=4 hosts=2 batch_size=8 global_batch=32 precision=fp32 unit=images/sec"
 )
+ALONE = "node1:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 1 cudaDev 0 busId 1f000 - Init COMPLETE"
 SUMMARY = "runkit summary steps=12 epochs=1 time=3.5 images=384 rate=110.5 loss=0.1 accuracy=0.9 ranks=4"
 
 
@@ -57,7 +58,8 @@ def log(start: str = START, steps: int = 12, loss: str = "0.5", end: str = SUMMA
         ),
         end,
     ]
-    lines = [Line(number, line, 0, "stdout") for number, line in enumerate(text, 1) if line]
+    texts = "\n".join(text).split("\n")
+    lines = [Line(number, line, 0, "stdout") for number, line in enumerate(texts, 1) if line]
     made = parsers.parse_cell(lines, CELL.log_name, parsers.Known(family="runkit"))
     assert isinstance(made, LogRun)
     return made
@@ -139,6 +141,16 @@ def said(*last_words: tuple[str, str]) -> Callable[[Traces], Traces]:
             "the log says precision fp16",
         ),
         (
+            lambda good: replace(good, log=log(start=f"{ALONE}\n{START}")),
+            "failed",
+            "NCCL joined other ranks than the log speaks of: cards: the log says 4, NCCL in it 1",
+        ),
+        (
+            lambda good: replace(good, log=replace(log(), transport={"between_hosts": []}, hosts=1)),
+            "failed",
+            "the ranks that talked to one another were on 1 hosts, planned were 2",
+        ),
+        (
             lambda good: replace(good, log=log(end=SUMMARY + " parameters_sha256=00 parameters_agree=false")),
             "failed",
             "the ranks ended with different parameters",
@@ -150,6 +162,11 @@ def test_not_measured(take_away: Callable[[Traces], Traces], state: str, reason:
     assert result.state == state
     assert reason in (result.reason or "")
     assert result.rate is None
+
+
+def test_mixed_precision_goes_by_two_names() -> None:
+    amp = replace(CELL, precision="amp")
+    assert judge(amp, replace(GOOD, log=log(START.replace("fp32", "fp16")))).state == "measured"
 
 
 def test_target_not_reached() -> None:
