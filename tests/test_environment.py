@@ -17,6 +17,7 @@ from runner.io.logfolders import CellLog
 from runner.model import Line, LogRun, Problem
 from runner.parsers import Known, in_words, parse, parse_cell
 from tests.test_evidence import CELL
+from tests.test_parsers import REAL, needs_real_logs, runs_of
 
 TRAINING = (
     "DLL 2031-05-06 07:08:09.1 - PARAMETER arch : resnet50  batch_size : 32  num_iter : 9 ",
@@ -146,6 +147,13 @@ def test_host_on_another_network() -> None:
     (problem,) = training(*lines).problems
     assert (problem.code, "node2 Socket" in problem.detail) == ("transports_differ", True)
     assert training(*lines[:2]).transport is None  # a network that is chosen proves no transport
+
+
+def test_host_on_another_kind_of_link() -> None:
+    using = "NET/IB : Using [0]mlx5_0:1/{} [1]mlx5_1:1/{} ; OOB eth0:192.0.2.1<0>"
+    said = [nccl(using.format(*(["IB"] * 2 if host else ["RoCE"] * 2)), f"node{host}") for host in range(4)]
+    (problem,) = training(*said).problems
+    assert problem.detail == "the link is InfiniBand, but not on every host: node0 RoCE"
 
 
 @pytest.mark.parametrize(
@@ -299,3 +307,28 @@ def test_evidence_of_a_cell_holds_what_nccl_wrote_beside_the_ranks(tmp_path: Pat
     assert body["transport"]["between_hosts"] == ["NET/IB", "NET/Socket"]
     assert [rank["host"] for rank in body["transport"]["ranks"]] == ["node0", "node0", "node1", "node1"]
     assert "transports_differ" in [problem["code"] for problem in body["problems"]]
+
+
+@needs_real_logs
+def test_transport_of_the_published_run_on_four_hosts() -> None:
+    (run,) = runs_of(REAL / "resnet50_pytorch/GPUx32_time2train_ips.log")
+    assert (run.nccl, run.cards) == ("2.7.8+cuda10.2", 32)
+    assert run.transport is not None
+    assert in_words(run.transport) == "NET/IB (RoCE) without GPUDirect RDMA; within hosts P2P/IPC"
+    assert [rank["rank"] for rank in run.transport["ranks"]] == [0, 8, 16, 24]
+    assert all(rank[way] == ["NET/IB"] for rank in run.transport["ranks"] for way in ("send", "receive"))
+    assert len({rank["host"] for rank in run.transport["ranks"]}) == 4
+
+
+# Cards as the body of each real log names them.
+@needs_real_logs
+@pytest.mark.parametrize(
+    "log",
+    [
+        *("deeplabv3p_mmseg/GPUx8.log", "deeplabv3p_mmseg/deeplabv3p_c32_fp16.log"),
+        *("deeplabv3p_paddle/Deeplabv3_FP32_BS4-N32.log", "other/tf_bert_gpu1_fp32_bs96.log"),
+    ],
+)
+def test_card_of_the_published_runs(log: str) -> None:
+    (run,) = runs_of(REAL / log)
+    assert run.gpu == "Tesla V100-SXM2-32GB"

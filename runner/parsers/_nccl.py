@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from runner.model import Problem
@@ -105,8 +105,7 @@ def _transport(
     lines: Iterable[Mapping[str, str]], channels: Iterable[Mapping[str, str]], paths: Mapping[str, _Paths]
 ) -> Mapping[str, Any]:
     every = {path for of_way in paths.values() for of in of_way.values() for path in of}
-    devices = " ".join({line["devices"] for line in lines if "devices" in line})
-    links = {_LINKS[word] for word in re.findall(r":\d{1,4}/(IB|RoCE)\b", devices)}
+    links = {link for line in lines for link in _links(line)}
     direct = {path.endswith(_DIRECT) for path in every}
     return {
         "between_hosts": sorted({path.removesuffix(_DIRECT) for path in every}),
@@ -161,12 +160,19 @@ def _ranks_differ(paths: Mapping[str, _Paths]) -> Iterable[Problem]:
         yield _differ(f"ranks send via {_listed(usual['send'])}, receive via {_listed(usual['receive'])}")
 
 
-def _networks_differ(lines: Iterable[Mapping[str, str]]) -> Iterable[Problem]:
-    chosen = {line["host"]: line["network"] for line in lines if "network" in line}
-    usual = Counter(chosen.values()).most_common(1)
-    odd = [f"{host} {network}" for host, network in sorted(chosen.items()) if network != usual[0][0]]
-    if odd:
-        yield _differ(f"the network is {usual[0][0]}, but not on every host: {', '.join(odd[:_NAMED])}")
+def _networks_differ(lines: Sequence[Mapping[str, str]]) -> Iterable[Problem]:
+    networks = {line["host"]: line["network"] for line in lines if "network" in line}
+    links = {line["host"]: " and ".join(_links(line)) for line in lines if "devices" in line}
+    for title, chosen in (("network", networks), ("link", links)):
+        usual = Counter(chosen.values()).most_common(1)
+        odd = [f"{host} {one}" for host, one in sorted(chosen.items()) if one != usual[0][0]]
+        if odd:
+            yield _differ(f"the {title} is {usual[0][0]}, but not on every host: {', '.join(odd[:_NAMED])}")
+
+
+def _links(line: Mapping[str, str]) -> list[str]:
+    """The kinds of link of the devices that a line lists."""
+    return sorted({_LINKS[word] for word in re.findall(r":\d{1,4}/(IB|RoCE)\b", line.get("devices", ""))})
 
 
 def _differ(text: str) -> Problem:
