@@ -35,7 +35,7 @@ def every(stream: Stream, size: int) -> Iterator[tuple[int, bytes]]:
     number = 1
     for block in _blocks(stream, size):
         yield from _cut(block, number)
-        number += block.count(b"\n")
+        number += _breaks(block)
 
 
 def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[int, bytes]]:
@@ -50,16 +50,16 @@ def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[i
         plain = _plain(block)
         if plain is None:
             yield from _cut(block, number)
-            number += block.count(b"\n")
+            number += _breaks(block)
             continue
         end = 0
         for at in finder(plain):
             if at >= end:  # not in the piece that was cut out last
-                number += plain.count(b"\n", end, at)
+                number += _breaks(plain[end:at])
                 start = max(plain.rfind(b"\n", end, at), plain.rfind(b"\r", end, at)) + 1
                 end = next(_REST.finditer(plain, at)).end()
                 yield number, plain[start:end]
-        number += plain.count(b"\n", end)
+        number += _breaks(plain[end:])
 
 
 @cache
@@ -101,6 +101,11 @@ def _cut(block: bytes, number: int) -> Iterator[tuple[int, bytes]]:
     for line in block.split(b"\n"):
         yield from ((number, piece[: LINE_LIMIT + 1]) for piece in line.split(b"\r") if piece)
         number += 1
+
+
+def _breaks(part: bytes) -> int:
+    """Count the lines that end in a part; from one to the next, while ``count`` looks at every byte."""
+    return len(part) - len(part.replace(b"\n", b""))
 
 
 def _plain(block: bytes) -> bytes | None:

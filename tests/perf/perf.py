@@ -1,6 +1,8 @@
 """What runkit costs, as ratios and differences measured side by side in one run (``make perf``).
 
-usage: python tests/perf/perf.py [--seconds S] [--pairs N] [--only help,bench,cell,watcher]
+usage: python tests/perf/perf.py [--seconds S] [--pairs N] [--megabytes N] [--only PART,PART,...]
+
+Parts: help, bench, cell, watcher (what runkit costs a training), large, many, other (what reading costs).
 
 Not a test: it always exits 0 and shows the limit that each figure is meant to keep. The machine's noise is
 shown beside it, as the spread of what was repeated.
@@ -20,21 +22,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
+import collector
+from figures import Figure
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = (1, 8, 32)
-
-
-class Figure(NamedTuple):
-    """A row of the report."""
-
-    what: str
-    measured: str
-    limit: str
-    kept: bool
 
 
 def main() -> None:
@@ -42,18 +36,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=20, help="length of a cell")
     parser.add_argument("--pairs", type=int, default=5, help="how often a paired figure is repeated")
-    parser.add_argument("--only", default="help,bench,cell,watcher")
+    parser.add_argument("--megabytes", type=int, default=1000, help="size of a large log")
+    parser.add_argument("--only", help="parts, separated by commas; default: all")
     args = parser.parse_args()
     parts: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
         "help": quick_commands,
         "bench": fixed_cost,
         "cell": cost_per_cell,
         "watcher": watcher,
+        "large": collector.large_logs,
+        "many": collector.many_logs,
+        "other": collector.other_logs,
     }
     rows: list[Figure] = []
-    for name in args.only.split(","):
+    for name in args.only.split(",") if args.only else parts:
         rows += parts[name](args)
-    cells = [(row.what, row.measured, row.limit, "yes" if row.kept else "NO") for row in rows]
+    cells = [row.cells() for row in rows]
     print(
         tabulate(
             cells, headers=("figure", "measured", "limit", "kept"), tablefmt="pipe", disable_numparse=True
