@@ -21,7 +21,6 @@ PAIR = rf"[A-Za-z_][\w.-]{{0,99}} : \S{{1,99}}{_UNIT}"
 BEFORE, AFTER = rf"(?:{PAIR}\s{{1,9}}){{0,50}}?", rf"{_UNIT}(?:\s{{1,9}}{PAIR}){{0,50}}"
 PAIRS = r"(?<![\w.-])([A-Za-z_][\w.-]{0,99}) : (\S+)"
 
-JSON_FIGURE = rf"(?:{FIGURE}|null)"
 JSON_PAIRS = r'"([A-Za-z_][\w.-]{0,99})": ?("[^"]{0,99}"|[\w.+-]{1,60})'
 JSON_WORD = "DLLL {"
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -31,11 +30,18 @@ _ENTRY = rf"{_STRING}: ?(?:{_STRING}|{_LIST}|{_OBJECT}|[^\"\[\]{{}},]{{1,60}})"
 _STAMP = r'(?=.{0,400}?"datetime": ?"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?)")'
 
 
-def json_line(step: str, key: str = "", value: str = JSON_FIGURE, more: str = "") -> str:
+def json_line(step: str, key: str = "", value: str = FIGURE, more: str = "") -> str:
     """Give the grammar of a JSON line: its step, a key of its data with the value's, what else must hold."""
     data = rf'[^{{}}]*?"{key}": ?{value}[,}}]' if key else ""
     at = rf'(?=.{{0,400}}?"step": ?{step}, ?"data": ?\{{{data})'
     return rf"DLLL (?=\{{){_STAMP}{at}{more}\{{{_ENTRY}(?:, ?{_ENTRY}){{3,9}}\}}"
+
+
+# What looks like a record that broke off: in its head, or behind the step in a key (a unit is no key).
+_STEP = r"(?:T[a-z]{0,7} ?)?(?:E[poch]{0,4}:? ?\d{0,9} ?)?(?:(?:Training )?I[a-z]{0,8}:? ?)?"
+TORN_HEAD = rf"^\s*DLL [\d:. -]{{0,40}}{_STEP}$|^\s*DLLL (?:.*[^}}\s])?\s*$"
+_KEY = r"(?<! :)\s(?!s\b|sec\b)[a-z]{1,20}|\s[a-z]\w{0,40}[._][\w.]{0,60}|\s[A-Za-z_][\w.]{0,60} :"
+TORN = rf"(?:\s{{0,9}}\S{{0,20}}|.{{0,4000}}?(?:{_KEY}))\s{{0,9}}$"
 
 
 def json_near(step: str, key: str) -> str:

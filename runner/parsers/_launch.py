@@ -32,33 +32,39 @@ _ONE, _MANY = {"nproc_per_node": "cards"}, {"nproc_per_node": "facts.of_a_host",
 
 
 def mpi_rows(program: str, options: Mapping[str, str], precisions: Mapping[str, str]) -> tuple[Row, ...]:
-    """Give the rows of a line that starts ``program`` (a pattern) by MPI, the likeliest precision last.
+    """Give the rows of a line that starts ``program`` (a pattern) by MPI.
 
-    ``options`` are of the program, without dashes, and what they mean; ``precisions`` are patterns of what
-    else stands in the line, and the precision that this means.
+    ``options`` are of the program, without dashes, and what they mean; ``precisions`` are looks ahead into
+    the line and the precision that they mean: the first that fits holds.
     """
-    fields = {"np": "cards", "n": "cards", **options}
-    names = "|".join(fields)
-    pairs = rf"(?<=\s)--?({names})[ =](\d{{1,9}})(?=\s|$)"
-    whole = rf"{_MPI}(?=\s)(?=.*?[\s/]{program}(?:\s|$))"
-    return tuple(
-        Row("note", rf"{whole}{word}.*", fields, pairs, means={"precision": means} if means else {})
-        for word, means in precisions.items()
-    )
+    return _rows(_MPI, program, {"np": "cards", "n": "cards", **options}, precisions)
 
 
 def torch_rows(program: str, options: Mapping[str, str], precisions: Mapping[str, str]) -> tuple[Row, ...]:
     """Give the rows of a line that starts ``program`` by a launcher of PyTorch; as ``mpi_rows``."""
-    rows = []
-    for several, counts in ((r"(?=.*?\s--nnodes\b)", _MANY), (r"(?!.*?\s--nnodes\b)", _ONE)):
-        fields = {**counts, **options}
-        pairs = rf"(?<=\s)--?({'|'.join(fields)})[ =](\d{{1,9}})(?=\s|$)"
-        whole = rf"{_NOT_BY_MPI}{_TORCH}(?=\s)(?=.*?[\s/]{program}(?:\s|$)){several}"
-        rows += [
-            Row("note", rf"{whole}{word}.*", fields, pairs, means={"precision": means} if means else {})
-            for word, means in precisions.items()
-        ]
-    return tuple(rows)
+    several, one = {**_MANY, **options}, {**_ONE, **options}
+    return (
+        *_rows(rf"{_NOT_BY_MPI}(?=.*?\s--nnodes\b){_TORCH}", program, several, precisions),
+        *_rows(rf"{_NOT_BY_MPI}(?!.*?\s--nnodes\b){_TORCH}", program, one, precisions),
+    )
+
+
+def _rows(
+    launcher: str, program: str, fields: Mapping[str, str], precisions: Mapping[str, str]
+) -> tuple[Row, ...]:
+    """Give the rows; all looks ahead stand at the beginning of the line, where each is done once."""
+    pairs = rf"(?<=\s)--?({'|'.join(fields)})[ =](\d{{1,9}})(?=\s|$)"
+    started = rf"(?=.*?[\s/]{program}(?:\s|$))"
+    return tuple(
+        Row(
+            "note",
+            rf"{started}{look}{launcher}\s.*",
+            fields,
+            pairs,
+            means={"precision": kind} if kind else {},
+        )
+        for look, kind in precisions.items()
+    )
 
 
 def with_launcher(run: LogRun) -> LogRun:
@@ -77,5 +83,5 @@ def counted(run: LogRun, cards: int | None) -> LogRun:
         text = f"cards: the log says {cards}, its name says {run.cards}; the log holds"
         problems = (*problems, Problem("name_disagrees", None, text))
     whole = cards * run.batch_size if run.batch_size else run.global_batch
-    sources = {**run.sources, "cards": "log"}
+    sources = {"cards": "log", **{key: one for key, one in run.sources.items() if key != "cards"}}
     return replace(run, cards=cards, global_batch=whole, sources=sources, problems=problems)

@@ -32,10 +32,11 @@ from runner.parsers._dll import (
     AFTER,
     BEFORE,
     DLL,
-    JSON_FIGURE,
     JSON_PAIRS,
     JSON_WORD,
     PAIRS,
+    TORN,
+    TORN_HEAD,
     json_line,
     json_near,
     json_says,
@@ -71,9 +72,10 @@ FAMILY = Family(
     scope="global",
     rule="summary",
     summary="table",
-    words=("train.ips", "val.", "  |   ", "PARAMETER ", JSON_WORD, *MPI_WORDS),
-    near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}\s.{0,4000}?|Summary:.{0,4000}?)"
-    r"\btrain\.ips\b|" + json_near(r"\[(?:\d{1,9}, ?\d{1,15})?\]", r"train\.ips"),
+    words=("train.ips", "val.", "  |   ", "DLL ", JSON_WORD, *MPI_WORDS),
+    near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}(?! Validation)|Summary:)"
+    rf"(?:\s{{1,9}}train\.loss\b|\s.{{0,4000}}?\btrain\.ips\b|{TORN})|{TORN_HEAD}|"
+    + json_near(r"\[(?:\d{1,9}, ?\d{1,15})?\]", r"train\.ips"),
     rows=(
         Row(
             "record",
@@ -94,7 +96,7 @@ FAMILY = Family(
         ),
         Row(
             "record",
-            json_line(_STEP, r"train\.ips", rf"(?P<rate>{JSON_FIGURE})"),
+            json_line(_STEP, r"train\.ips", rf"(?P<rate>{FIGURE})"),
             {"train.loss": "loss"},
             JSON_PAIRS,
         ),

@@ -33,6 +33,7 @@ from runner.parsers._dll import (
     JSON_WORD,
     PAIR,
     PAIRS,
+    TORN_HEAD,
     json_line,
     json_near,
 )
@@ -71,12 +72,13 @@ FAMILY = Family(
     rule="summary",
     summary="training_sequences_per_second",
     words=(
-        *("Training Iteration: ", "Training Epoch: ", "training_sequences_per_second"),
-        *("PARAMETER ", "16-bits training: ", JSON_WORD, *TORCH_WORDS, "exact_match"),
+        "training_sequences_per_second",
+        *("DLL ", "16-bits training: ", JSON_WORD, *TORCH_WORDS),
         *SHELL_WORDS,
     ),
     near=r"(?<![\w.\"])training_sequences_per_second\b|^\s*DLL .{1,40} - Training Epoch: "
-    r"(?!\d{1,9} Training Iteration: \d{1,15} Validation)|"
+    r"(?!\d{1,9} Training Iteration: \d{1,15} Validation)"
+    rf"|^\s*DLL .{{1,40}} - {{1,9}}e2e_train_time\b|{TORN_HEAD}|"
     + json_near(r"\[(?:\d{1,9}, ?\d{1,15})?\]", f"(?:{_JSON_LOSS}|training_sequences_per_second)"),
     rows=(
         Row(

@@ -31,11 +31,12 @@ from runner.parsers._dll import (
     AFTER,
     BEFORE,
     DLL,
-    JSON_FIGURE,
     JSON_PAIRS,
     JSON_WORD,
     PAIR,
     PAIRS,
+    TORN,
+    TORN_HEAD,
     json_line,
     json_near,
     json_says,
@@ -91,8 +92,8 @@ FAMILY = Family(
         *("DLL ", JSON_WORD, "main.py', ", "--nnodes ", *TORCH_WORDS),
         *AIRANK_WORDS,
     ),
-    near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}|Summary:)"
-    r"(?:\s.{0,4000}?\btrain\.total_ips\b|\s{0,9}\S{0,20}\s*$)|"
+    near=r"^\s*DLL .{1,40} - (?:Epoch: \d{1,9} Iteration: \d{1,15}(?! Validation)|Summary:)"
+    rf"(?:\s{{1,9}}train\.loss\b|\s.{{0,4000}}?\btrain\.total_ips\b|{TORN})|{TORN_HEAD}|"
     + json_near(r"\[(?:\d{1,9}, ?\d{1,15})?\]", r"train\.(?:total|compute)_ips"),
     rows=(
         Row(
@@ -104,7 +105,7 @@ FAMILY = Family(
         ),
         Row(
             "record",
-            json_line(_STEP, r"train\.total_ips", rf"(?P<rate>{JSON_FIGURE})"),
+            json_line(_STEP, r"train\.total_ips", rf"(?P<rate>{FIGURE})"),
             {"train.loss": "loss"},
             JSON_PAIRS,
         ),

@@ -31,15 +31,15 @@ from runner.parsers._dll import (
     AFTER,
     BEFORE,
     DLL,
-    JSON_FIGURE,
     JSON_PAIRS,
     JSON_WORD,
     PAIRS,
+    TORN_HEAD,
     json_line,
     json_near,
 )
 from runner.parsers._engine import FIGURE, NUMBER, Family, Row
-from runner.parsers._launch import mpi_rows
+from runner.parsers._launch import MPI_WORDS, mpi_rows
 
 _GLUED = r"(?:\s{1,9}(?:(?:INFO|WARNING):tensorflow:|[IWE]\d{4} \d\d:\d\d:\d\d).*)?"
 _INFO = r"(?:INFO:tensorflow:|I\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,9}\d{1,20} [\w./-]{1,255}:\d{1,7}\] ) {0,9}"
@@ -70,14 +70,13 @@ FAMILY = Family(
             "hvd.size()",
             "Training Time = ",
             "Inference Time = ",
-            "run_squad.py",
-            "run_pretraining.py",
+            *MPI_WORDS,
             JSON_WORD,
             *SHELL_WORDS,
         ),
     ),
-    near=r"(?<![\w.\"])throughput_train\b|^\s*DLL .{1,40} - Iteration: \d{1,15}(?:\s{1,9}t[a-z_]{0,20})?\s*$|"
-    + json_near(r"(?:\d{1,15}\b|\[)", "throughput_train"),
+    near=r"(?<![\w.\"])throughput_train\b|^\s*DLL .{1,40} - Iteration: \d{1,15}(?:\s{1,9}t[a-z_]{0,20})?\s*$"
+    rf"|{TORN_HEAD}|" + json_near(r"(?:\d{1,15}\b|\[)", "throughput_train"),
     rows=(
         Row(
             "record",
@@ -94,7 +93,7 @@ FAMILY = Family(
         ),
         Row(
             "record",
-            json_line(r"(?:\[(?=\d))?(?P<step>\d{1,15})\]?", "throughput_train", rf"(?P<rate>{JSON_FIGURE})"),
+            json_line(r"(?:\[(?=\d))?(?P<step>\d{1,15})\]?", "throughput_train", rf"(?P<rate>{FIGURE})"),
             {"total_loss": "loss"},
             JSON_PAIRS,
         ),

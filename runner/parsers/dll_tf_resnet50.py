@@ -30,11 +30,12 @@ from runner.parsers._dll import (
     AFTER,
     BEFORE,
     DLL,
-    JSON_FIGURE,
     JSON_PAIRS,
     JSON_WORD,
     PAIR,
     PAIRS,
+    TORN,
+    TORN_HEAD,
     json_line,
     json_near,
     json_says,
@@ -57,8 +58,8 @@ _JSON_AMP = {
     json_says("(?:use_tf_)?amp", "false"): {"precision": "fp32"},
     "": {},
 }
-_PROGRAM = r"main\.py(?=.*?\s--mode[ =]train)"
-_LAUNCHED = {r"(?=.*?\s--(?:use_tf_)?amp(?:\s|$))": "amp", "": "fp32"}
+_TRAINS = r"(?=.*?\s--mode[ =]train)"  # other programs of this name have no modes
+_LAUNCHED = {rf"{_TRAINS}(?=.*?\s--(?:use_tf_)?amp(?:\s|$))": "amp", _TRAINS: "fp32"}
 
 
 def _finish(run: LogRun) -> LogRun:
@@ -80,7 +81,7 @@ FAMILY = Family(
         *(JSON_WORD, *MPI_WORDS),
     ),
     near=r"(?<![\w.\"])total_ips\b|(?<![\w.\"])train_throughput\b"
-    r"|^\s*DLL .{1,40} - \([\d, ]{0,40}\)?(?: t[a-z_]*)?\s*$|"
+    rf"|^\s*DLL .{{1,40}} - \((?:[\d, ]{{0,40}}$|\d{{1,9}}, ?\d{{1,15}}\){TORN})|{TORN_HEAD}|"
     + json_near(r"\[", "(?:total_ips|train_throughput)"),
     rows=(
         Row(
@@ -89,7 +90,7 @@ FAMILY = Family(
             _LOSSES,
             PAIRS,
         ),
-        Row("record", json_line(_JSON_STEP, "total_ips", rf"(?P<rate>{JSON_FIGURE})"), _LOSSES, JSON_PAIRS),
+        Row("record", json_line(_JSON_STEP, "total_ips", rf"(?P<rate>{FIGURE})"), _LOSSES, JSON_PAIRS),
         Row(
             "summary",
             rf"{DLL}\(\) (?!.*?_latency){BEFORE}train_throughput : (?P<train_throughput>{FIGURE}){AFTER}",
@@ -121,7 +122,7 @@ FAMILY = Family(
             "note",
             json_line(r"\[[\d, ]{0,40}\]", "top1(?:_accuracy)?", rf"(?P<accuracy>{FIGURE})"),
         ),
-        *mpi_rows(_PROGRAM, {"batch_size": "batch_size"}, _LAUNCHED),
+        *mpi_rows(r"main\.py", {"batch_size": "batch_size"}, _LAUNCHED),
         Row("note", r"Num GPUs (?P<cards>\d{1,6})"),
         Row("note", r"Per-GPU Batch Size (?P<batch_size>\d{1,7})"),
         Row("note", r"Ending Model Training ?\.\.\.", end=True),

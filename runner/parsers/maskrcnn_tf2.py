@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, NUMBER, Family, Row
-from runner.parsers._launch import mpi_rows
+from runner.parsers._launch import MPI_WORDS, mpi_rows
 
 _INFO = r"\[MaskRCNN\] INFO {0,9}:\s{1,60}"
 _RATE = rf"{FIGURE} samples/sec"
@@ -41,8 +41,8 @@ FAMILY = Family(
     scope="global",
     rule="summary",
     summary="average_throughput",
-    words=("[MaskRCNN]", "mask_rcnn_main.py", "annotation type", "(AP)", *AIRANK_WORDS),
-    near=r"\[MaskRCNN\] INFO {0,9}:\s{0,60}(?:Average )?through",
+    words=("[MaskRCNN]", "annotation type", "(AP)", *AIRANK_WORDS, *MPI_WORDS),
+    near=r"\[MaskRCNN\] INFO {0,9}:\s{0,60}(?:Average )?(?:through|t(?:h(?:r(?:ou?)?)?)?$)",
     rows=(
         Row("head", rf"{_INFO}timestamp: (?P<time>{NUMBER})"),
         Row("head", rf"{_INFO}iteration: (?P<step>\d{{1,15}})"),

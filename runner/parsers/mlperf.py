@@ -140,8 +140,8 @@ FAMILY = Family(
     rule="summary",
     summary="throughput",
     words=(":::MLLOG ", ":::MLL ", ":::MLPv", ":::SYSJSON "),
-    near=r':::MLLOG \{.{0,400}"(?:run_stop"|throughput": ?(?!\{))|:::MLL \S{1,40} run_stop\b'
-    r"|:::MLPv.{1,300}\) run_stop\b",
+    near=r':::MLLOG \{.{0,400}"(?:run_stop"|throughput": ?(?!\{)|tracked_stats".{0,4000}[^}\s]\s{0,9}$)'
+    r"|:::MLLOG(?: \{?[^}]{0,140})?$|:::MLL \S{1,40} run_stop\b|:::MLPv.{1,300}\) run_stop\b",
     rows=(
         Row(
             "record",

@@ -83,7 +83,7 @@ FAMILY = Family(
     rule="summary",
     summary="rate",
     words=("runkit ",),
-    near=r"^\s*runkit (?:step|summary)\b",
+    near=r"^\s*runkit (?:(?:step|summary)\b|s[a-z]{0,6}$)",
     rows=(
         Row("start", rf"runkit start{_MORE}", _START, _PAIRS),
         Row(
