@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     log = Path("runs") / f"data-{cluster.name}.log"
     with Signals() as signals:
         order = datasets.Order(cluster, workload.data, source, args.synthetic, log, lambda: signals.count > 0)
-        verdicts = datasets.prepare(order, lambda text: print(printable(text), file=sys.stderr))
+        verdicts = datasets.prepare(order, _say)
     if signals.count:
         again = "run data again: what is done is not done twice"
         again = again if order.local else f"the hosts finish what they are at; {again}"
@@ -54,6 +54,11 @@ def run(args: argparse.Namespace) -> int:
     for each in failed:
         print(f"runkit: {each.host}: {each.folder}: {provision.explain(each.detail)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    """A line in one piece: hosts tell what goes on at the same time."""
+    print(f"{printable(text)}\n", end="", file=sys.stderr)
 
 
 def _workload(name: str) -> Workload:

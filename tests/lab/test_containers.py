@@ -40,6 +40,7 @@ done
 exec /usr/bin/docker "$@"
 END
 chmod 755 /usr/local/bin/docker
+mkdir -p /data/runkit/set
 """
 LEFT = "docker ps --all --quiet; grep -la RUNKIT_RUN= /proc/[0-9]*/environ || :"
 TOP = "docker top $(docker ps --quiet) -o pid,comm"  # fails where there is not one container
@@ -56,8 +57,8 @@ log_name: contained_{cards}_{precision}.log
 precisions: [fp32, fp16]
 batch_sizes: [32]
 cards: [1, 4, 8]
-sources: [{repository: "https://example.org/contained.git", commit: abc, checkout: contained}]
-image: {name: "runkit/contained:1", base: none, build: [["true"]]}
+sources: [{repository: "https://example.org/contained.git", commit: 0a1b2c3d, checkout: contained}]
+image: {name: "runkit/contained:1", base: none, build: [[docker, pull, "{image}"]]}
 container:
   workdir: /tmp
   options: [--shm-size=64m]
@@ -150,6 +151,7 @@ def evidence(kit: LabKit, cell: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.timeout(600)  # the hosts are made in it
 def test_measured_by_every_launcher_on_one_host_and_two(kit: LabKit) -> None:
     first, second = kit.lab.hosts
     done = kit.bench("--cards", "1,4,8", "--precision", "fp32,fp16", timeout=120)
@@ -172,6 +174,37 @@ def test_measured_by_every_launcher_on_one_host_and_two(kit: LabKit) -> None:
     told = [path.read_text().splitlines()[0] for path in sorted(kit.run().glob(NODES))]
     assert told == [f"node 0 of 2 in {first}", f"node 1 of 2 in {second}"]
     nothing_left(kit)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_set_that_is_missing_on_one_host_is_named(kit: LabKit, precision: str) -> None:
+    """The engine must not make an empty one, and the reason is not what a launcher says of it."""
+    first, second = kit.lab.hosts
+    root = f"/home/runkit/sets-{precision}"
+    kit.lab.ssh(first, f"mkdir -p {root}/set")
+    kit.vary_cluster(cluster_data_root=root)
+    done = kit.bench("--cards", "1,8", "--precision", precision, timeout=120)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert kit.states() == {"c01": "measured", "c08": "failed"}
+    (reason,) = (line for line in done.stderr.splitlines() if ".c08." in line and "failed: " in line)
+    assert f"error: {second} has no {root}/set; prepare it with: python -m runner -i " in reason
+    assert " data contained (" in reason
+    assert kit.lab.ssh(second, f"ls -d {root}").returncode != 0
+    nothing_left(kit)
+
+
+def test_what_only_root_may_read_does_not_keep_the_rest_from_coming_home(kit: LabKit) -> None:
+    """What a container writes is root's on the host."""
+    script = 'umask 077; mkdir "$1/own"; for f in own/file kept; do : >"$1/$f"; done; shift; exec "$@"'
+    document = yaml.safe_load(kit.workload.read_text())
+    for variant in document["variants"][1:3]:
+        variant["argv"] = ["sh", "-c", script, "sh", "{logs}", *variant["argv"]]
+    kit.workload.write_text(json.dumps(document))
+    done = kit.bench("--cards", "1", timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert kit.states() == {"c01": "measured"}
+    (left,) = kit.run().glob("cells/*/logs/*/left-there.txt")
+    assert left.read_text() == "'kept': only its owner may read it\n'own': a folder\n"
 
 
 def training(kit: LabKit) -> subprocess.Popen[str]:
@@ -240,7 +273,7 @@ def test_scripts_started_by_hand(kit: LabKit, precision: str) -> None:
 def test_data_sets_reach_both_hosts_once(kit: LabKit, tmp_path: Path) -> None:
     """Over SSH, as an ordinary user, below a folder that only root can make.
 
-    Not the usual one: the engine made that, as root's, where a cell above mounted a set that is not there.
+    Not the usual one, which root made for the cells above.
     """
     kit.vary_cluster(cluster_data_root="/srv/sets")
     for name in ("data-00000-of-00001", "index", "meta"):
