@@ -58,7 +58,15 @@ _OF_OLD = {**_OF_ITEM, "wall": "time"}
 _RUNNING = {"facts.running_mean": "of an epoch"}
 _WORDS = (
     *("Transformer | ", "Namespace(", "| training on", "| done training", "| max tokens", "| Eval completed"),
-    *("| distributed env init", "wps=", '"wps": ', "| wps ", "|tokens/s ", "{'_name': None, "),
+    *(
+        "| distributed env init",
+        "wps=",
+        '"wps": ',
+        "| wps ",
+        "|tokens/s ",
+        "train_inner | ",
+        "{'_name': None, ",
+    ),
 )
 _LOSS = r"(?<=\|)(avg loss) ([^\s|]{1,40})"
 _OPTIONS = rf"(?:{_STAMP} \| INFO \| [\w.]{{1,60}} \| )?Namespace\((?=.*?\barch=')(?=.*?\bmax_tokens=\d)"
@@ -71,7 +79,7 @@ _CONFIG = rf"{_STAMP} \| INFO \| fairseq_cli\.train \| \{{'_name': None, "
 _KEY = r"'(max_tokens|amp|fp16|update_freq|distributed_world_size|arch)': [\['\"]{0,2}(\w{1,80})"
 _NEAR = (
     r"^\s*Transformer \| epoch \d{1,9} \| (?:s|$)|\|tokens/s "
-    r"|^(?=.*(?:\bepoch \d{1,9}:|\btrain_inner \| )).*\bwps\b"
+    r"|^(?=.*\bepoch \d{1,9}:).*\bwps=|^(?=.*\btrain_inner \| ).*\bwps\b"
 )
 _MEAN = "wps is the mean since the beginning of the epoch: records next to each other are nearly the same"
 

@@ -48,6 +48,11 @@ _SECTIONS = (
     "Global|Arch|ARCHITECTURE|Loss|Optimizer|OPTIMIZER|DataLoader|Train|TRAIN|Eval|Infer|VALID|Metric|AMP"
     "|PostProcess"
 )
+_WORDS = (
+    *("ppcls INFO: ", "root INFO: ", " INFO: epoch:", " INFO: END epoch:"),
+    *(" INFO: ARCHITECTURE :", " INFO: TRAIN :", " INFO: VALID :", " INFO:     name : "),
+    *(" INFO:     batch_size : ", " INFO: epochs : "),
+)
 _RUNNING = "ips is the mean since the beginning of the epoch: records next to each other are nearly the same"
 
 
@@ -73,7 +78,7 @@ FAMILY = Family(
     unit="images/sec",  # so its samples are called elsewhere
     scope="per_card",
     rule="trim:skip=10",
-    words=(" INFO: ", "batch_cost: ", *LAUNCH_WORDS, *AIRANK_WORDS),
+    words=(*_WORDS, "batch_cost: ", *LAUNCH_WORDS, *AIRANK_WORDS),
     near=(
         r" INFO: {1,9}(?:epoch:\d{1,9}[ ,]{1,9}train\b|\[Train\]\[Epoch [^\]]{0,40}\]\[Iter)"
         r"|^(?!.*(?:\[Eval\]|\bvalid|\beval|\bEND\b))(?=.*\bbatch_cost: ).*\bips: "
