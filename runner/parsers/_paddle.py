@@ -12,13 +12,13 @@ What ``paddle.distributed.launch`` and its processes say of themselves, up to re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from runner.model import LogRun, Problem
 from runner.parsers._engine import Row
 from runner.parsers._not_used import not_used
 from runner.parsers._problems import few_records
+from runner.parsers._stalls import stalls
 from runner.parsers._values import count
 from runner.rates import all_cards, overview, rate, scale_of
 
@@ -74,11 +74,6 @@ def by_step_times(run: LogRun) -> LogRun:
     unused = {reason: lines for reason, lines in run.lines_not_used.items() if reason != "no_rate"}
     unused.update(not_used(run.rule, run.records, timed.scope, values))
     timed = replace(timed, rates=overview(values, {}), rate=rate(timed, run.rule), lines_not_used=unused)
-    return replace(timed, problems=(*timed.problems, *_few(timed, values)))
-
-
-def _few(run: LogRun, values: Sequence[float]) -> list[Problem]:
-    if not values:
-        text = "the records hold step times alone, which need the batch size and cards; the log lacks one"
-        return [Problem("scale_unknown", None, text)]
-    return few_records(run.rule, values, {})
+    text = "the records hold step times alone, which need the batch size and cards; the log lacks one"
+    missing = few_records(run.rule, values, {}) if values else [Problem("scale_unknown", None, text)]
+    return replace(timed, problems=(*timed.problems, *missing, *stalls(run.records, timed.scope, ())))
