@@ -6,18 +6,17 @@ error or an interrupt here ends them, and one whose parent is gone ends by itsel
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from runner.errors import RunkitError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -39,6 +38,10 @@ def in_order(work: Callable[[_T], _R], things: Sequence[_T], sizes: Sequence[int
 
 
 def _shared(work: Callable[[_T], _R], things: Sequence[_T], processes: int) -> Iterator[_R]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     copies = multiprocessing.get_context("fork")  # nothing is imported anew
     with ProcessPoolExecutor(processes, copies, _begin) as pool:
         waiting: deque[Future[_R]] = deque()
@@ -68,6 +71,9 @@ def _begin() -> None:
 
 
 def _end_with_parent() -> None:
+    import multiprocessing
+    from multiprocessing.connection import wait
+
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
