@@ -197,6 +197,7 @@ def document(cell: Cell, traces: Traces) -> dict[str, Any]:
         "ranks": [dict(rank) for rank in sorted(traces.ranks, key=lambda rank: int(rank["rank"]))],
         "transport": log.transport if log else None,
         "window": {"records": len(log.records), "rule": log.rule} if log else None,
+        "steady": log.steady if log else None,
         "log": {"sha256": log.sha256, "family": log.family, **log.facts} if log else None,
         "started": dict(started) if started else None,
         "ended": dict(ended) if ended else None,

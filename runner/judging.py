@@ -13,6 +13,7 @@ from runner.io.files import ROOT, write_bytes, write_json
 from runner.io.rundir import RunDir
 from runner.model import Cell, Plan, Problem, Result
 from runner.records import encode
+from runner.steadiness import steadied
 
 NOTHING = Fetched()
 
@@ -33,7 +34,7 @@ def _judge_cell(
     text = logfolders.CellLog(folder)
     log = parsers.parse_cell(text, cell.log_name, parsers.Known(family=cell.family))
     if not isinstance(log, Problem):
-        log = replace(log, problems=(*log.problems, *text.problems))
+        log = replace(log, problems=(*log.problems, *text.problems), steady=steadied(log).steady)
     traces = evidence.Traces(
         events=events,
         ranks=tuple(run.ranks(cell.id)),

@@ -36,7 +36,8 @@ DIFFERS = 3.0  # standard errors between the head and the rest of a run
 ORDER = 12  # most terms of the autoregressive model
 ROUNDING = 0.005  # most relative error that rounding may put into an interval of a running mean
 CONFIDENCE = 0.95
-_FEW_FREE = (0.0, 12.706, 4.303, 3.182, 2.776)  # Student's t where the expansion is not yet good
+NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+_FEW_FREE = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571)  # Student's t where the expansion is not yet good
 SEARCHED = 1.2  # times as wide: what choosing the window from the same records costs, and room to prove it
 SAMPLED = 200  # values whose digits are counted
 
@@ -262,10 +263,15 @@ def _autoregression(covariances: Sequence[float], number: int) -> tuple[list[flo
 
 
 def student_t(freedom: float) -> float:
-    """The quantile of Student's t for CONFIDENCE, by Fisher's expansion in 1 / degrees of freedom."""
-    if freedom < len(_FEW_FREE):
-        return _FEW_FREE[max(int(freedom), 1)]
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    """The quantile of Student's t for CONFIDENCE, by Fisher's expansion in 1 / degrees of freedom.
+
+    Below 5 degrees, which may be a fraction, between those of a table.
+    """
+    if freedom < len(_FEW_FREE) - 1:
+        low = max(int(freedom), 1)
+        share = (1 / max(freedom, 1) - 1 / low) / (1 / (low + 1) - 1 / low)
+        return float(_FEW_FREE[low] ** (1 - share) * _FEW_FREE[low + 1] ** share)
+    z = NORMAL
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,

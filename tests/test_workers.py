@@ -89,13 +89,12 @@ def reading(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     program = textwrap.dedent(
         """
         import os, sys, time
-        from runner import cli
-        from runner.commands import parse
+        from runner import cli, gathering
         from runner.io import workers
         workers.os.sched_getaffinity = lambda _: {0, 1}
         def read(log, known):
             time.sleep(60)
-        parse.read = read
+        gathering.read = read
         sys.exit(cli.main(["parse", *sys.argv[1:]]))
         """
     )

@@ -16,8 +16,8 @@ from runner.names import printable
 
 if TYPE_CHECKING:
     from runner.claims import Claim
-    from runner.commands.parse import Content
     from runner.findings import Finding, Row
+    from runner.gathering import Content
 
 HELP = "hold published figures against the logs that they cite"
 EXAMPLE = "python -m runner audit claims.csv --logs ../logs"
@@ -86,12 +86,9 @@ def _of_report(path: Path, folder: Path) -> list[Claim]:
 
 def _aliases() -> dict[str, tuple[str, ...]]:
     """Other names that a log is published under, by each of its names."""
-    from runner.io import yamlfile
-    from runner.io.files import ROOT
-    from runner.layouts import load
+    from runner import material
 
-    files = sorted((ROOT / "reports" / "references").glob("*.yml"))
-    layouts = [load(yamlfile.read(path), yamlfile.place(path)) for path in files]
+    layouts = [material.layout(name) for name in material.layouts()]
     cells = [cell for layout in layouts for grid in layout.tables for row in grid.rows for cell in row.cells]
     groups = [(cell.log, *cell.aliases) for cell in cells if cell.log and cell.aliases]
     return {name: group for group in groups for name in group}
@@ -100,7 +97,7 @@ def _aliases() -> dict[str, tuple[str, ...]]:
 def _runs(claimed: Sequence[Claim], folder: Path) -> list[LogRun | None]:
     """Read each log once, and again with what the claim knows where the log does not say enough."""
     from runner.audit import choose
-    from runner.commands.parse import read_all
+    from runner.gathering import read_all
     from runner.parsers import NOTHING_KNOWN
 
     if not folder.is_dir():
@@ -116,7 +113,7 @@ def _runs(claimed: Sequence[Claim], folder: Path) -> list[LogRun | None]:
 
 def _of(claim: Claim, content: Content | None) -> Sequence[LogRun]:
     """The runs of a log, with the cards and batch size that the claim states where the log is silent."""
-    from runner.commands.parse import read
+    from runner.gathering import read
     from runner.parsers import Known
 
     if content is None:

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from runner.errors import UnknownLog, UsageError
 from runner.model import LogRun
 from runner.names import printable
 
-if TYPE_CHECKING:
-    from runner.io.logs import Log
-    from runner.io.ranks import RankLog
-    from runner.parsers import Known
-
 HELP = "show what is in a log: family, run parameters, records, rates, problems"
 EXAMPLE = "python -m runner parse logs/tf_gpu8_amp_bs256.txt --rule mean:skip=5 --json"
-
-SHOWN = 5  # names of files without a run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every run found; 1 where a log held none."""
+    from runner.gathering import read_all, tell_unknown
     from runner.parsers import Known, document, told_twice, words
     from runner.rates import parse_rule
 
@@ -66,68 +55,6 @@ def run(args: argparse.Namespace) -> int:
     elif found:
         print("\n\n".join("\n".join(_lines(one)) for one in found))
     return status
-
-
-class Content(NamedTuple):
-    """What is in a log: its runs, or why there is none; or why it cannot be read."""
-
-    log: Log | RankLog
-    runs: Sequence[LogRun] = ()
-    unknown: str | None = None
-    error: UsageError | None = None
-
-
-def read_all(sources: Sequence[str], known: Known) -> Iterator[list[Content]]:
-    """Read the logs that each source names, a log, folder or archive; large ones on all cores.
-
-    Among several, one that cannot be read spoils nothing: it is told on standard error and passed over.
-    """
-    from runner.io.logfolders import walk
-    from runner.io.workers import in_order
-
-    logs = [walk(Path(source)) for source in sources]
-    every = [log for of_source in logs for log in of_source]
-    contents = in_order(partial(read, known=known), every, [log.size for log in every])
-    for source, of_source in zip(sources, logs, strict=True):
-        if not of_source:
-            print(f"runkit: {printable(source)}: no log is in it", file=sys.stderr)
-        read_here = list(islice(contents, len(of_source)))
-        yield [one for one in read_here if not _is_passed_over(one, len(of_source))]
-
-
-def _is_passed_over(content: Content, of: int) -> bool:
-    if content.error is None:
-        return False
-    if of == 1:
-        raise content.error
-    print(f"runkit: {content.error}; passed over", file=sys.stderr)
-    return True
-
-
-def read(log: Log | RankLog, known: Known) -> Content:
-    """Find the runs in a log, with its hash and what reading it brought up."""
-    from runner.parsers import parse, words
-
-    try:
-        runs = parse(log.holding(words(known)), log.name, known)
-    except UnknownLog as error:
-        return Content(log, unknown=str(error))
-    except UsageError as error:
-        return Content(log, error=error)
-    problems = log.problems
-    return Content(
-        log, [replace(one, sha256=log.sha256, problems=(*one.problems, *problems)) for one in runs]
-    )
-
-
-def tell_unknown(source: str, unknown: Sequence[tuple[str, str]]) -> None:
-    """Say on standard error which logs of ``source`` held no run: why, for one; their names, for many."""
-    if len(unknown) == 1:
-        print(f"runkit: {unknown[0][1]}", file=sys.stderr)
-    elif unknown:
-        names = ", ".join(name for name, _ in unknown[:SHOWN]) + (", ..." if len(unknown) > SHOWN else "")
-        text = f"no run found in {len(unknown)} files: {names}; name one of them to see why"
-        print(f"runkit: {printable(source)}: {text}", file=sys.stderr)
 
 
 def _lines(run: LogRun) -> Iterator[str]:
@@ -152,6 +79,8 @@ def _lines(run: LogRun) -> Iterator[str]:
     basis = f"{count} of {len(run.records)} records" if count else "the log's own figure"
     rate = "none" if run.rate is None else f"{run.rate:.4f} {printable(run.unit)}"
     yield f"  rate      {rate}, all cards, by {run.rule} ({basis})"
+    if run.steady is not None:
+        yield f"  steady    {_steady(run.steady)}"
     means = [(key, value) for key, value in run.rates.items() if isinstance(value, float)]
     figures = [f"{key} {value:.4f}" for key, value in (*means, *run.rates["summary"].items())]
     yield f"  rates     {', '.join(figures) or 'none'}"
@@ -169,6 +98,17 @@ def _lines(run: LogRun) -> Iterator[str]:
     for problem in run.problems:
         line = "" if problem.line is None else f"line {problem.line}: "
         yield f"  problem   {problem.code}: {line}{printable(problem.detail)}"
+
+
+def _steady(found: Mapping[str, Any]) -> str:
+    """The steady rate in words: with its interval, or without, and what was left out of it."""
+    low, high = found["ci95"] or (None, None)
+    interval = "no interval" if low is None else f"{low:.4f} to {high:.4f} with 95 % confidence"
+    reasons = Counter(one["reason"].replace("_", " ") for one in found["left_out"])
+    left_out = ", ".join(f"{number} {reason}" for reason, number in reasons.items())
+    return f"{found['rate']:.4f}, {interval} ({found['records']} records" + (
+        f"; left out: {left_out})" if left_out else ")"
+    )
 
 
 def _positive(text: str) -> int:

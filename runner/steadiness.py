@@ -1,0 +1,86 @@
+"""The steady rate of a run found in a log: from its records to what ``parse --json`` says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from runner.model import LogRun, Problem, Record
+from runner.rates import scale_of
+from runner.steady import EFFECTIVE, Sample, Steady, intervals, steady
+
+RUNNING = "running_average"  # the problem that a family names where its records are running means
+
+
+def steadied(run: LogRun) -> LogRun:
+    """Add the steady rate, for all cards, in the unit of the run; say where it carries no interval."""
+    seconds = run.scope == "seconds_per_step"
+    factor = _factor(run)
+    if factor is None or run.kind != "training":
+        return run
+    samples = [
+        Sample(at, value, record.epoch)
+        for at, record in enumerate(run.records)
+        if (value := record.step_s if seconds else record.rate) is not None
+    ]
+    if any(problem.code == RUNNING for problem in run.problems):
+        samples = intervals(samples, _steps([run.records[one.index] for one in samples]), seconds)
+    found = steady(samples, seconds)
+    if found is None:
+        return run
+    return replace(
+        run, steady=_shown(found, factor, seconds), problems=(*run.problems, *_problems(found, run))
+    )
+
+
+def _factor(run: LogRun) -> float | None:
+    """What a value times this, or this over seconds per step, is for all cards; None where unknown."""
+    if run.scope == "seconds_per_step":
+        return run.global_batch
+    return scale_of(run).factor(run.scope)
+
+
+def _steps(records: Sequence[Record]) -> list[int]:
+    """Of how many steps each record is the mean: since its epoch began, or since the log went back."""
+    made: list[int] = []
+    base, before = 0, None
+    for at, record in enumerate(records):
+        if before is not None and (
+            record.epoch != before.epoch or _step(record, at) <= _step(before, at - 1)
+        ):
+            gone_on = record.epoch != before.epoch and _step(record, at) > _step(before, at - 1)
+            base = _step(before, at - 1) if gone_on else 0  # steps may be counted over all epochs
+        made.append(max(_step(record, at) - base, 1))
+        before = record
+    return made
+
+
+def _step(record: Record, at: int) -> int:
+    return at + 1 if record.step is None else record.step
+
+
+def _shown(found: Steady, factor: float, seconds: bool) -> Mapping[str, Any]:
+    def rate(value: float) -> float:
+        return factor / value if seconds else factor * value
+
+    return {
+        "rate": rate(found.mean),
+        "ci95": sorted(rate(end) for end in found.ci95) if found.ci95 else None,
+        "records": found.records,
+        "effective_records": round(found.effective, 1),
+        "first": found.first,
+        "last": found.last,
+        "left_out": [{"record": at, "reason": reason} for at, reason in found.left_out],
+    }
+
+
+def _problems(found: Steady, run: LogRun) -> list[Problem]:
+    made = []
+    if found.ci95 is None:
+        text = f"the steady records are worth {found.effective:.0f} independent ones; {EFFECTIVE} are needed"
+        made.append(Problem("no_interval", None, text + " for an interval"))
+    if found.drift:
+        text = "the rate goes on changing in the steady part of the run; its mean is no constant"
+        made.append(Problem("drift", run.records[found.first].line, text))
+    return made
