@@ -106,3 +106,10 @@ def test_what_says_something_holds_a_word() -> None:
         without = [text for text in texts if not any(word in text for word in family.words)]
         assert [text for text in without if says(anywhere, text)] == [], family.name
         assert [text for text in without if re.search(family.near, text, re.ASCII)] == [], family.name
+
+
+def test_a_tag_reaches_a_record_behind_skipped_pieces_and_the_end_of_a_block() -> None:
+    data = b"[1,3]<stderr>: 10%|#\r" + b"20%|##\r" * 300 + b"runkit step\n" + b"runkit step\n"
+    for block in (61, 1009, BLOCK):
+        found = [line for line in log_of(data, block).holding(["runkit "]) if "runkit" in line.text]
+        assert [(line.number, line.rank) for line in found] == [(1, 3), (2, None)]

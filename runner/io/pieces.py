@@ -47,19 +47,32 @@ def holding(stream: Stream, words: Sequence[str], size: int) -> Iterator[tuple[i
     finder = _finder(tuple(words))
     number = 1
     for block in _blocks(stream, size):
-        plain = _plain(block)
-        if plain is None:
+        if _has_overlong(block):
             yield from _cut(block, number)
             number += _breaks(block)
             continue
+        plain = without_codes(block)
+        places = finder(plain) if _is_utf8(plain) else sorted([*finder(plain), *_not_ascii(plain)])
         end = 0
-        for at in finder(plain):
+        for at in places:
             if at >= end:  # not in the piece that was cut out last
                 number += _breaks(plain[end:at])
                 start = max(plain.rfind(b"\n", end, at), plain.rfind(b"\r", end, at)) + 1
+                if plain[start - 1 : start] == b"\r":
+                    yield from ((number, piece) for piece in _tagged(plain, end, start))
                 end = next(_REST.finditer(plain, at)).end()
                 yield number, plain[start:end]
         number += _breaks(plain[end:])
+        yield from ((number, piece) for piece in _tagged(plain, end, len(plain)))
+
+
+def _tagged(plain: bytes, start: int, end: int) -> Iterator[bytes]:
+    """Cut out what may hold an MPI tag for what CR parts from it: of the last line, what was not yet."""
+    start = max(start, plain.rfind(b"\n", start, end) + 1)
+    while (at := plain.find(b">:", start, end)) >= 0:
+        first = max(start, plain.rfind(b"\r", start, at) + 1)
+        start = next(_REST.finditer(plain, at)).end()
+        yield plain[first:start]
 
 
 @cache
@@ -108,16 +121,32 @@ def _breaks(part: bytes) -> int:
     return len(part) - len(part.replace(b"\n", b""))
 
 
-def _plain(block: bytes) -> bytes | None:
-    """Strip the codes of a block; None where a piece is too long or not UTF-8."""
-    half = LINE_LIMIT // 2  # an overlong piece covers one such part from end to end
+def _has_overlong(block: bytes) -> bool:
+    """Whether a piece may be too long."""
+    half = LINE_LIMIT // 2  # such a piece covers one of these parts from end to end
     for at in range(0, len(block) - half + 1, half):
         if block.find(b"\n", at, at + half) < 0 and block.find(b"\r", at, at + half) < 0:
-            return None
-    block = without_codes(block)
+            return True
+    return False
+
+
+def _is_utf8(block: bytes) -> bool:
     if not block.isascii():
         try:
             block.decode()
         except UnicodeDecodeError:
-            return None
-    return block
+            return False
+    return True
+
+
+def _not_ascii(block: bytes) -> Iterator[int]:
+    """Give where each piece begins that is not ASCII: it may be no UTF-8 either."""
+    at = 0
+    for line in block.split(b"\n"):
+        if not line.isascii():
+            for piece in line.split(b"\r"):
+                if not piece.isascii():
+                    yield at
+                at += len(piece) + 1
+        else:
+            at += len(line) + 1
