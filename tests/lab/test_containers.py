@@ -42,6 +42,7 @@ END
 chmod 755 /usr/local/bin/docker
 mkdir -p /data/runkit/set
 """
+pytestmark = pytest.mark.timeout(600)  # the first test has the making of the hosts in its time
 LEFT = "docker ps --all --quiet; grep -la RUNKIT_RUN= /proc/[0-9]*/environ || :"
 TOP = "docker top $(docker ps --quiet) -o pid,comm"  # fails where there is not one container
 NODES = "cells/contained.throughput.c08.fp16.*/logs/*/rank-*.stdout"
@@ -151,7 +152,6 @@ def evidence(kit: LabKit, cell: str) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.timeout(600)  # the hosts are made in it
 def test_measured_by_every_launcher_on_one_host_and_two(kit: LabKit) -> None:
     first, second = kit.lab.hosts
     done = kit.bench("--cards", "1,4,8", "--precision", "fp32,fp16", timeout=120)
