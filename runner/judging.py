@@ -32,7 +32,8 @@ def _judge_cell(
 ) -> Result:
     folder = run.cell(cell.id)
     text = logfolders.CellLog(folder)
-    log = parsers.parse_cell(text, cell.log_name, parsers.Known(family=cell.family))
+    known = parsers.Known(family=cell.family)
+    log = parsers.parse_cell(text.holding(parsers.words(known)), cell.log_name, known)
     if not isinstance(log, Problem):
         log = replace(log, problems=(*log.problems, *text.problems), steady=steadied(log).steady)
     traces = evidence.Traces(
