@@ -37,6 +37,9 @@ ORDER = {
     "runner.following",
     "runner.judging",
     "runner.bench",
+    "runner.gathering",
+    "runner.material",
+    "runner.sides",
 }  # the order of the steps, and nothing else
 SHELL = {"runner.io", "runner.commands", "runner.cli", "runner.__main__", *ORDER}
 

@@ -249,6 +249,14 @@ def test_line_without_a_figure_of_use_is_counted(text: str) -> None:
     assert run.rates["summary"] == {}
 
 
+@pytest.mark.parametrize(
+    "text", ["[MaskRCNN] INFO    : throughput: None samples/sec", "(0, 1) total_ips : None", "ips: 127.0.0.1"]
+)
+def test_lines_without_any_figure_are_no_run(text: str) -> None:
+    with pytest.raises(UnknownLog):
+        parse([Line(1, text, 0, "stdout")], "x.log")
+
+
 def test_first_word_on_a_parameter_holds() -> None:
     assert rows("Per-GPU Batch Size 32", RECORD, "Per-GPU Batch Size 1").batch_size == 32
 

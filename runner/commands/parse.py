@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rule", help="how records become the rate, such as mean:skip=5; default: the family's"
     )
     parser.add_argument("--cards", type=_positive, metavar="N", help="cards, whatever the log says")
+    parser.add_argument("--hosts", type=_positive, metavar="N", help="hosts, where rates are those of one")
     parser.add_argument("--batch-size", type=_positive, metavar="N", help="batch size per card, likewise")
     parser.add_argument("--family", help="the log family, instead of finding it out; see list families")
     parser.add_argument("--json", action="store_true", help="print a JSON array, one object per run found")
@@ -40,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.rule is not None:
         parse_rule(args.rule)
-    known = Known(family=args.family, rule=args.rule, cards=args.cards, batch_size=args.batch_size)
+    known = Known(
+        family=args.family, rule=args.rule, cards=args.cards, hosts=args.hosts, batch_size=args.batch_size
+    )
     words(known)  # refuses an unknown family, before any log is at fault
     found: list[LogRun] = []
     status = 0

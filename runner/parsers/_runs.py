@@ -92,6 +92,8 @@ def _shared_out(around: Sequence[Hit], parts: Sequence[Segment]) -> list[Sequenc
 
     Logs of one file per process count their lines anew: then all lines belong to every run.
     """
+    if not parts:
+        return []
     ends = [part.last_line for part in parts]
     numbers = [hit.line.number for hit in around]
     if ends != sorted(ends) or numbers != sorted(numbers):
