@@ -197,20 +197,12 @@ class Matcher:
         self.head: tuple[int | None, Mapping[str, str]] = (None, _NONE)
 
     @cached_property
-    def _fits_any(self) -> Callable[[str], object]:
-        """All rows in one pattern: most lines fit none, and one by one that takes five times as long."""
-        patterns = (re.sub(r"\(\?P<\w+>", "(?:", row.pattern) for row in self.family.rows)
-        return _regex("|".join(patterns)).fullmatch
-
-    @cached_property
     def _rows(self) -> list[tuple[Row, Callable[[str], re.Match[str] | None]]]:
         return [(row, _regex(row.pattern).fullmatch) for row in self.family.rows]
 
     def fit(self, text: str) -> tuple[Row, dict[str, str]] | None:
         """Find the first row that fits, and what the line says in our words."""
         text = text.strip()
-        if not self._fits_any(text):
-            return None
         for row, fits in self._rows:
             match = fits(text) if row.within in (None, self.section) else None
             if match is None:
