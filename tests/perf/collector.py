@@ -70,7 +70,7 @@ def other_logs(args: argparse.Namespace) -> list[Figure]:
     coloured = tuple(f"\x1b[32m{line}\x1b[0m" for line in JUNK)
     kinds = {
         "every line a record": _with_records(PADDLE, ()),
-        "every line nearly a record": _with_records(NEAR_MISS, ()),
+        "nearly every line nearly a record": _with_records(PADDLE, (NEAR_MISS,)),
         "one line in 20 nearly a record": _with_records(PADDLE, (*3 * JUNK, NEAR_MISS)),
         "every line in colour": _with_records(PADDLE, coloured),
         "a NUL byte in every tenth line": _with_records(PADDLE, (*9 * JUNK[:1], "\0" + JUNK[1])),
