@@ -70,7 +70,8 @@ def _against_log(claim: Claim, run: LogRun) -> Iterator[tuple[str, str]]:
             yield code, f"published for {said}, the log has {found}"
     mine = (claim.precision or "").lower()
     if mine and run.precision and not same_precision(mine, run.precision):
-        yield "precision_differs", f"published as {printable(claim.precision or mine)}, the log has {run.precision}"
+        text = f"published as {printable(claim.precision or mine)}, the log has {run.precision}"
+        yield "precision_differs", text
     if claim.hardware and run.gpu and not _same_hardware(claim.hardware, run.gpu):
         text = f"published for {printable(claim.hardware)}, the log has {printable(run.gpu)}"
         yield "hardware_differs", text
