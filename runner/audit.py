@@ -12,11 +12,12 @@ the first stage that holds a match: a figure that the family's own rule gives ne
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from runner.claims import Claim
+from runner.claims import Claim, Rates
 from runner.findings import Finding, Row, findings
 from runner.model import LogRun
 from runner.names import printable
@@ -34,9 +35,14 @@ def audit(claims: Sequence[Claim], runs: Sequence[LogRun | None]) -> tuple[list[
     """Hold each claim against the run of its log, or None; the rows are in the order of the claims."""
     pairs = list(zip(claims, runs, strict=True))
     rows = [verdict(claim, run) for claim, run in pairs]
-    rows = [_speed_up(row, rows) if row.claim.show == "speed_up" else row for row in rows]
+    rates = Rates(claims)
+    rows = [_speed_up(row, rows, rates) if row.claim.show == "speed_up" else row for row in rows]
     found = findings(rows, runs)
-    return [_with_codes(row, at, found) for at, row in enumerate(rows)], found
+    codes: dict[int, dict[str, None]] = defaultdict(dict)
+    for one in found:
+        for at in one.claims:
+            codes[at][one.code] = None
+    return [replace(row, findings=tuple(codes[at])) for at, row in enumerate(rows)], found
 
 
 def passed(rows: Sequence[Row]) -> bool:
@@ -56,11 +62,6 @@ def choose(claim: Claim, runs: Sequence[LogRun]) -> LogRun | None:
         )
 
     return max(reversed(runs), key=fit, default=None)
-
-
-def _with_codes(row: Row, at: int, findings: Sequence[Finding]) -> Row:
-    codes = dict.fromkeys(one.code for one in findings if at in one.claims)
-    return replace(row, findings=tuple(codes))
 
 
 # --- verdicts --------------------------------------------------------------------------------
@@ -103,14 +104,15 @@ def _outcome(claim: Claim, run: LogRun, printed: Decimal) -> Row:
     return Row(claim, word, None, value, reason=reason)
 
 
-def _speed_up(row: Row, rows: Sequence[Row]) -> Row:
+def _speed_up(row: Row, rows: Sequence[Row], rates: Rates) -> Row:
     """Judge a speed-up by the rates that were worked out anew for the rows beside it."""
     printed = figure(row.claim.published)
     if printed is None or row.verdict == "blank":
         return row
-    beside = [one for one in rows if one.claim.show == "rate" and one.claim.beside(row.claim)]
-    mine = next((one.recomputed for one in beside if one.claim.cards == row.claim.cards), None)
-    base = next((one.recomputed for one in beside if one.claim.cards == 1), None)
+    mine, base = (
+        next((rows[at].recomputed for at in rates.beside(row.claim, cards)), None)
+        for cards in (row.claim.cards, 1)
+    )
     if not mine or not base:
         return replace(row, verdict="no_log", reason="no log of both rates")
     value = mine / base

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 
 from runner.errors import UsageError
 from runner.names import hint, shown
@@ -61,6 +63,25 @@ class Claim:
         """Whether two claims are of one setting but for cards and unit, as far as they say."""
         pairs = list(zip(self.setting, other.setting, strict=True))
         return all(None in pair or pair[0] == pair[1] for pair in (*pairs[:3], *pairs[4:-1]))
+
+
+class Rates:
+    """The rates among claims, by cards and model, so that those beside a speed-up are found at once."""
+
+    def __init__(self, claims: Sequence[Claim]) -> None:
+        self._claims = claims
+        self._at: dict[Hashable, list[int]] = defaultdict(list)
+        for at, claim in enumerate(claims):
+            if claim.show == "rate":
+                self._at[claim.cards].append(at)
+                self._at[claim.cards, claim.setting[0]].append(at)
+
+    def beside(self, claim: Claim, cards: int | None) -> Iterator[int]:
+        """Indices of the rates of so many cards that are of the setting of ``claim``, in order."""
+        model = claim.setting[0]
+        keys: list[Hashable] = [cards] if model is None else [(cards, model), (cards, None)]
+        every = merge(*(self._at.get(key, ()) for key in keys))
+        return (at for at in every if claim.beside(self._claims[at]))
 
 
 def claims(rows: Sequence[tuple[int, Mapping[str, str]]], place: str) -> list[Claim]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import combinations
+from fractions import Fraction
 
-from runner.claims import Claim
+from runner.claims import Claim, Rates
 from runner.model import LogRun
 from runner.names import printable
 from runner.parsers import same_precision
 from runner.published import decimals, figure, shows
 from runner.rates import FEW, all_cards, parse_rule, scale_of, select
+
+NAMED = 5  # figures or logs that a finding names
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,59 +143,90 @@ def _positions(run: LogRun, rule: str) -> list[int]:
 
 
 def _two_values(claims: Sequence[Claim]) -> Iterator[Finding]:
-    for (at, one), (other, another) in combinations(enumerate(claims), 2):
-        figures = figure(one.published), figure(another.published)
-        if None in figures or one.setting != another.setting or figures[0] == figures[1]:
-            continue
-        if one.log == another.log or None not in (one.model, one.cards):
-            text = f"the same result as {one.published} and as {another.published}"
-            yield Finding("two_values", (at, other), text)
+    """One result with figures that no rounding makes the same."""
+    groups: dict[Hashable, list[tuple[int, Decimal]]] = defaultdict(list)
+    for at, claim in enumerate(claims):
+        value = figure(claim.published)
+        if value is not None:
+            log = claim.log if None in (claim.model, claim.cards) else None
+            groups[claim.setting, log].append((at, value))
+    for group in groups.values():
+        printed = _apart(value for _, value in group)
+        if len(printed) > 1:
+            same = [at for at, value in group if any(one is value or one == value for one in printed)]
+            words = [f"as {claims[at].published}" for at in same][:NAMED]
+            yield Finding("two_values", tuple(same), f"the same result {' and '.join(dict.fromkeys(words))}")
+
+
+def _apart(printed: Iterable[Decimal]) -> set[Decimal]:
+    """The figures without those that are only another one with fewer digits."""
+    kept: list[Decimal] = []
+    for value in sorted(set(printed)):
+        if kept and shows(float(value), kept[-1]):
+            kept[-1] = value
+        elif not (kept and shows(float(kept[-1]), value)):
+            kept.append(value)
+    return set(kept)
 
 
 def _one_log(claims: Sequence[Claim], runs: Sequence[LogRun | None]) -> Iterator[Finding]:
-    for (at, run), (other, twin) in combinations(enumerate(runs), 2):
-        if run is None or twin is None or run.sha256 is None or run.sha256 != twin.sha256:
-            continue
-        if claims[at].log != claims[other].log:
-            text = (
-                f"{printable(claims[at].log)} and {printable(claims[other].log)} are byte for byte the same"
-            )
-            yield Finding("same_log_twice", (at, other), text)
-        elif claims[at].setting[:-1] != claims[other].setting[:-1] and run == twin:
-            yield Finding("same_log_twice", (at, other), "one run published under two settings")
+    """Logs of two names that are the same, and runs that stand for two settings."""
+    groups: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for at, run in enumerate(runs):
+        if run is not None and run.sha256 is not None:
+            groups[run.sha256][claims[at].log].append(at)
+    for names in groups.values():
+        if len(names) > 1:
+            text = " and ".join(printable(name) for name in list(names)[:NAMED])
+            every = tuple(sorted(at for group in names.values() for at in group))
+            yield Finding("same_log_twice", every, f"{text} are byte for byte the same")
+        for group in names.values():
+            yield from _two_settings(group, claims, runs)
+
+
+def _two_settings(
+    group: Sequence[int], claims: Sequence[Claim], runs: Sequence[LogRun | None]
+) -> Iterator[Finding]:
+    """Of the claims that cite one log, those that take one run of it for two settings."""
+    by_run: dict[Hashable, list[int]] = defaultdict(list)
+    for at in group:
+        run = runs[at]
+        by_run[run and (run.family, run.records[0].line if run.records else run.rate)].append(at)
+    for same in by_run.values():
+        if len({claims[at].setting[:-1] for at in same}) > 1:
+            yield Finding("same_log_twice", tuple(same), "one run published under two settings")
 
 
 def _multiples(claims: Sequence[Claim]) -> Iterator[Finding]:
     """A figure of many cards that is, to its last digit, that of fewer times their ratio."""
-    for (at, one), (other, another) in combinations(enumerate(claims), 2):
-        (few, less), (many, more) = sorted(((at, one), (other, another)), key=lambda pair: pair[1].cards or 0)
-        small, large = figure(less.published), figure(more.published)
-        if not small or not large or not less.cards or not more.cards or less.cards == more.cards:
-            continue
-        if less.show != "rate":
-            continue
-        alike = (*less.setting[:3], *less.setting[4:]) == (*more.setting[:3], *more.setting[4:])
-        if alike and more.cards % less.cards == 0 and small * (more.cards // less.cards) == large:
-            text = f"{large} is {more.cards // less.cards} x {small}, to the last digit"
-            yield Finding("exact_multiple", tuple(sorted((few, many))), text)
+    groups: dict[Hashable, dict[int, tuple[int, Decimal]]] = defaultdict(dict)
+    for at, claim in enumerate(claims):
+        value = figure(claim.published)
+        if value and claim.cards and claim.show == "rate":
+            alike = (*claim.setting[:3], *claim.setting[4:])
+            groups[alike, Fraction(value) / claim.cards].setdefault(claim.cards, (at, value))
+    for group in groups.values():
+        (less, (few, small)), *others = sorted(group.items())
+        for more, (many, large) in others:
+            if more % less == 0:
+                text = f"{large} is {more // less} x {small}, to the last digit"
+                yield Finding("exact_multiple", tuple(sorted((few, many))), text)
 
 
 def _speed_ups(claims: Sequence[Claim]) -> Iterator[Finding]:
     """Claims in units of times, against the rates beside them."""
-    rates = [one for one in enumerate(claims) if one[1].show == "rate"]
+    rates = Rates(claims)
     for at, claim in enumerate(claims):
         printed = figure(claim.published)
         if printed is None or claim.show != "speed_up":
             continue
-        same = [pair for pair in rates if claim.beside(pair[1])]
-        many = [pair for pair in same if pair[1].cards == claim.cards]
-        one = [pair for pair in same if pair[1].cards == 1]
-        if not many or not one:
+        many, one = next(rates.beside(claim, claim.cards), None), next(rates.beside(claim, 1), None)
+        if many is None or one is None:
             continue
-        top, base = figure(many[0][1].published), figure(one[0][1].published)
+        top, base = figure(claims[many].published), figure(claims[one].published)
         if top and base and not shows(float(top / base), printed):
             text = f"{printed} published, {top} / {base} is {float(top / base):.4g}"
-            yield Finding("speedup_wrong", tuple(sorted((at, many[0][0], one[0][0]))), text)
+            yield Finding("speedup_wrong", tuple(sorted({at, many, one})), text)
 
 
 def _same_hardware(claimed: str, found: str) -> bool:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from runner import published
+from runner.audit import audit
+from runner.claims import Claim
 
 ROOT = Path(__file__).parents[1]
 REAL = Path(os.environ.get("RUNKIT_LOGS") or ROOT / "../shared/logs")
@@ -157,6 +159,34 @@ def test_one_result_with_two_values(folder: Path) -> None:
     found = audited(folder, {"published": "405.8", "rule_expr": "mean:skip=1"}, {"published": "61.0"})
     assert codes(found)["two_values"] == [0, 1]
     assert all("two_values" in row["findings"] for row in found["rows"])
+
+
+def test_a_figure_with_fewer_digits_is_the_same(folder: Path) -> None:
+    found = audited(folder, {"published": "405.83"}, {"published": "405.8"}, {"published": "406"})
+    assert "two_values" not in codes(found)
+
+
+def test_one_run_for_two_settings_that_its_log_does_not_state(tmp_path: Path) -> None:
+    log(tmp_path / "tf.txt", RATES)
+    silent = (tmp_path / "tf.txt").read_text().replace("batch_size : 64", "epochs : 1")
+    (tmp_path / "tf.txt").write_text(silent)
+    one = {"published": "405.8", "log": "tf.txt"}
+    found = audited(tmp_path, {**one, "batch_size": 64}, {**one, "batch_size": 128})
+    assert codes(found)["same_log_twice"] == [0, 1]
+
+
+def test_many_claims_take_no_longer_than_each_by_itself() -> None:
+    kinds = [("410.5", 1), ("3284", 8), ("8.01", 8)]
+    many = [
+        Claim("", "", text, "x" if text == "8.01" else None, model=f"m{at}", cards=cards)
+        for at in range(5_000)
+        for text, cards in kinds
+    ]
+    rows, found = audit(many, [None] * len(many))
+    assert [one.claims for one in found if one.code == "speedup_wrong"] == [
+        (at, at + 1, at + 2) for at in range(0, len(rows), 3)
+    ]
+    assert sum(one.code == "exact_multiple" for one in found) == 5_000
 
 
 def test_one_log_under_two_labels(folder: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from runner.claims import Claim
     from runner.findings import Finding, Row
     from runner.gathering import Content
+    from runner.parsers import Known
 
 HELP = "hold published figures against the logs that they cite"
 EXAMPLE = "python -m runner audit claims.csv --logs ../logs"
@@ -108,10 +109,13 @@ def _runs(claimed: Sequence[Claim], folder: Path) -> list[LogRun | None]:
     for name, path in there.items():
         for content in next(read_all([str(path)], NOTHING_KNOWN)):
             contents[name] = content
-    return [choose(claim, _of(claim, contents.get(claim.log))) for claim in claimed]
+    read_again: dict[tuple[str, Known], Sequence[LogRun]] = {}
+    return [choose(claim, _of(claim, contents.get(claim.log), read_again)) for claim in claimed]
 
 
-def _of(claim: Claim, content: Content | None) -> Sequence[LogRun]:
+def _of(
+    claim: Claim, content: Content | None, read_again: dict[tuple[str, Known], Sequence[LogRun]]
+) -> Sequence[LogRun]:
     """The runs of a log, with the cards and batch size that the claim states where the log is silent."""
     from runner.gathering import read
     from runner.parsers import Known
@@ -126,7 +130,10 @@ def _of(claim: Claim, content: Content | None) -> Sequence[LogRun]:
             cards=claim.cards if lacking[0].cards is None else None,
             batch_size=claim.batch_size if lacking[0].batch_size is None else None,
         )
-        return read(content.log, stated).runs
+        key = (claim.log, stated)
+        if key not in read_again:
+            read_again[key] = read(content.log, stated).runs
+        return read_again[key]
     return content.runs
 
 
