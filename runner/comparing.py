@@ -16,7 +16,7 @@ from math import exp, fsum, log, sqrt
 from runner.model import LogRun
 from runner.parsers import same_precision
 from runner.rates import rate
-from runner.steady import student_t
+from runner.uncertainty import student_t
 
 STEADY = "steady"  # the rate of the steady part of a run, by runner.steady
 REASONS = ("batch_size", "precision", "unit", "hardware", "averaging", "mode", "date")

@@ -20,7 +20,7 @@ from runner.published import figure
 from runner.rates import rate
 from runner.readings import Reading
 from runner.steadiness import steadied
-from runner.steady import NORMAL
+from runner.uncertainty import NORMAL
 
 FIRST_STAMP = 1e9  # a time of a record below it counts from the start of the training
 

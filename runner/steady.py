@@ -1,19 +1,14 @@
 """The rate that a run settled at, with a 95 % confidence interval: found in its records, not decreed.
 
     1. Records far from the rest are left out: the slow ones at an epoch's beginning, at the end of the log
-       and elsewhere (checkpoints, stalled storage), and the few that are too fast. Far is more than 6
-       standard deviations as the median absolute deviation gives them, the identifier of Hampel (The
-       influence curve and its role in robust estimation, JASA 69, 1974); both sides alike, so that heavy
-       tails pull the mean nowhere.
+       and elsewhere (checkpoints, stalled storage), and the few that are too fast. ``outliers`` says what
+       is far; both sides alike, so that heavy tails pull the mean nowhere.
     2. The warm-up is cut where the standard error of what is left is least: MSER-5 (White, An effective
        truncation heuristic for bias reduction in simulation output, Simulation 69, 1997), in batches of 5
        where there are 60 records or more. A head that does not differ from the rest is put back; one that
        does is cut half as long again, for what its slope still holds.
-    3. The interval is that of a mean of autocorrelated values: its variance is the spectral density at
-       frequency 0 of an autoregressive model whose order has the least AIC (Heidelberger and Welch, A
-       spectral method for confidence interval generation, CACM 24, 1981), with Kendall's correction
-       (Biometrika 41, 1954) of the bias towards independence and Student's t for the effective number of
-       records. Fewer than 50 effective records carry no interval.
+    3. The interval is that of a mean of autocorrelated values, see ``uncertainty``, with Student's t for the
+       effective number of records. Fewer than 50 effective records carry no interval.
 
 The mean is taken in what the log measures: of seconds per step where it states those, of rates elsewhere.
 A running mean is first taken apart into the means between one record and the next.
@@ -24,20 +19,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import fsum, inf, log, log10, sqrt
-from operator import mul
-from statistics import NormalDist, median
+from math import fsum, inf, sqrt
+from statistics import median
 
-FAR = 6.0  # standard deviations from the median
+from runner.outliers import FAR, middle_and_deviation
+from runner.uncertainty import mean_of, student_t
+
 EFFECTIVE = 50  # independent records that an interval needs
 LEAST = 10  # records that a steady rate needs
 BATCH, BATCHED = 5, 60  # of MSER-5, and from how many records on
 DIFFERS = 3.0  # standard errors between the head and the rest of a run
-ORDER = 12  # most terms of the autoregressive model
 ROUNDING = 0.005  # most relative error that rounding may put into an interval of a running mean
-CONFIDENCE = 0.95
-NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-_FEW_FREE = (0.0, 12.706, 4.303, 3.182, 2.776, 2.571)  # Student's t where the expansion is not yet good
 SEARCHED = 1.2  # times as wide: what choosing the window from the same records costs, and room to prove it
 SAMPLED = 200  # values whose digits are counted
 
@@ -89,7 +81,7 @@ def steady(samples: Sequence[Sample], seconds: bool = False) -> Steady | None:
     if len(window) < LEAST:
         return None
     inside = [values[at] for at in window]
-    mean, error, effective = _mean(inside)
+    mean, error, effective = mean_of(inside)
     half = student_t(effective - 1) * error * SEARCHED + (grain / 2 if error * sqrt(effective) < grain else 0)
     return Steady(
         mean=mean,
@@ -112,11 +104,8 @@ def intervals(means: Sequence[Sample], steps: Sequence[int], seconds: bool = Fal
     """
     grain = _grain([one.value for one in means]) / max((one.value for one in means), default=1.0)
     made: list[Sample] = []
-    before, since, newest = (
-        0.0,
-        0,
-        0,
-    )  # seconds and steps up to the last interval made; steps of the last mean
+    before, since = 0.0, 0  # seconds and steps up to the last interval made
+    newest = 0  # steps of the last mean
     for one, now in zip(means, steps, strict=True):
         if now <= newest:
             before, since = 0.0, 0
@@ -138,9 +127,8 @@ def _far(values: Sequence[float], grain: float) -> set[int]:
     """Indices of the values that are far from the median, and by more than the last digit that is printed."""
     if not values:
         return set()
-    middle = median(values)
-    spread = median(abs(value - middle) for value in values) / NormalDist().inv_cdf(0.75)
-    limit = max(FAR * spread, 3 * grain)
+    middle, deviation = middle_and_deviation(values)
+    limit = max(FAR * deviation, 3 * grain)
     return {at for at, value in enumerate(values) if abs(value - middle) > limit}
 
 
@@ -175,7 +163,7 @@ def _warm_up(values: Sequence[float]) -> int:
     head, rest = values[:cut], values[cut:]
     if len(rest) < LEAST:
         return cut
-    mean, error, _ = _mean(rest)
+    mean, error, _ = mean_of(rest)
     of_head = error * sqrt(len(rest) / len(head))
     if abs(fsum(head) / len(head) - mean) < DIFFERS * sqrt(error**2 + of_head**2):
         return 0
@@ -207,74 +195,8 @@ def _drifts(values: Sequence[float]) -> bool:
     size = len(values) // 4
     if size < LEAST:
         return False
-    quarters = [_mean(values[at : at + size]) for at in range(0, 4 * size, size)]
+    quarters = [mean_of(values[at : at + size]) for at in range(0, 4 * size, size)]
     return any(
         abs(one - other) > 2 * DIFFERS * sqrt(error**2 + another**2)
         for (one, error, _), (other, another, _) in combinations(quarters, 2)
     )
-
-
-# --- the interval ----------------------------------------------------------------------------
-
-
-def _mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, its standard error, effective number of values."""
-    number = len(values)
-    mean = fsum(values) / number
-    deviations = [value - mean for value in values]
-    variance = fsum(one * one for one in deviations) / (number - 1)
-    if variance == 0:
-        return mean, 0.0, float(number)
-    effective = number / _inflation(deviations)
-    return mean, sqrt(variance / effective), effective
-
-
-def _inflation(deviations: Sequence[float]) -> float:
-    """How many times the variance of the mean is that of independent values; at least 1."""
-    number = len(deviations)
-    covariances = [
-        sum(map(mul, deviations, deviations[lag:])) / number
-        for lag in range(min(ORDER, number // 10, int(10 * log10(number))) + 1)
-    ]
-    weights, error = _autoregression(covariances, number)
-    memory = fsum(weights)
-    if memory > 0:
-        memory = min(memory + (1 + 3 * memory) / number, 0.99)
-    shrunk = error * number / (number - len(weights) - 1) / covariances[0] * (number - 1) / number
-    return float(max(1.0, shrunk / (1 - memory) ** 2))
-
-
-def _autoregression(covariances: Sequence[float], number: int) -> tuple[list[float], float]:
-    """Yule-Walker by Levinson's recursion, to the order of least AIC: the weights, the error left."""
-    weights: list[float] = []
-    error = covariances[0]
-    best, least = (weights, error), number * log(error)
-    for order in range(1, len(covariances)):
-        against = fsum(weight * covariances[order - 1 - at] for at, weight in enumerate(weights))
-        last = (covariances[order] - against) / error
-        weights = [weight - last * weights[order - 2 - at] for at, weight in enumerate(weights)] + [last]
-        error *= 1 - last * last
-        if error <= 0:
-            break
-        criterion = number * log(error) + 2 * order
-        if criterion < least:
-            best, least = (weights, error), criterion
-    return best
-
-
-def student_t(freedom: float) -> float:
-    """The quantile of Student's t for CONFIDENCE, by Fisher's expansion in 1 / degrees of freedom.
-
-    Below 5 degrees, which may be a fraction, between those of a table.
-    """
-    if freedom < len(_FEW_FREE) - 1:
-        low = max(int(freedom), 1)
-        share = (1 / max(freedom, 1) - 1 / low) / (1 / (low + 1) - 1 / low)
-        return float(_FEW_FREE[low] ** (1 - share) * _FEW_FREE[low + 1] ** share)
-    z = NORMAL
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + fsum(term / freedom ** (at + 1) for at, term in enumerate(terms))

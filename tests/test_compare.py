@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from runner.comparing import REASONS, Compared, Side, compare, mean_ratio
-from runner.steady import NORMAL, Sample, steady
+from runner.steady import Sample, steady
+from runner.uncertainty import NORMAL
 
 ROOT = Path(__file__).parents[1]
 ONE = Side(

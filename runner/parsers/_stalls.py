@@ -1,10 +1,8 @@
 """Records that measured something else than steady training: they are named, and every rule counts them.
 
 The published rules average them in, and so does runkit where it is asked for such a rule; whoever reads the
-figure must know. A record is far from the rest where its rate is below 90 % of the median and more than 6
-standard deviations from it, as the median absolute deviation gives them (Hampel, The influence curve and its
-role in robust estimation, JASA 69, 1974). The records before the first that is not are the warm-up, which the
-rules know of.
+figure must know. A record counts as slow where its rate is below 90 % of the median and far from it, as
+``runner.outliers`` says. The records before the first that is not are the warm-up, which the rules know of.
 """
 
 from __future__ import annotations
@@ -13,13 +11,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 
 from runner.model import Problem, Record
+from runner.outliers import FAR, middle_and_deviation
 
 LEAST = 3  # records: what is usual among fewer cannot be said
 SLOW = 0.9  # of the median
-FAR = 6 * 1.4826  # median absolute deviations
 _NAMED = 8  # lines that a sentence names
 
 
@@ -56,9 +53,8 @@ def _rate(record: Record, scope: str) -> float | None:
 
 def _least(rates: Sequence[float]) -> float:
     """The least rate that is not far from the rest; the median itself never is."""
-    middle = median(rates)
-    spread = median(abs(rate - middle) for rate in rates)
-    return min(SLOW * middle, middle - FAR * spread)
+    middle, deviation = middle_and_deviation(rates)
+    return min(SLOW * middle, middle - FAR * deviation)
 
 
 def _steps(before: Record, record: Record) -> int | None:
