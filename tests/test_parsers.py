@@ -37,6 +37,7 @@ from runner.parsers import (
     parse_cell,
     same_precision,
 )
+from runner.parsers._engine import literal
 from runner.parsers._values import duration
 
 PAIRS = Path(__file__).parent / "parsers"
@@ -699,3 +700,20 @@ def test_real_logs_are_those_of_the_manifest() -> None:
             assert log.sha256 == row["sha256"]
             checked += 1
     assert checked
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("ab+cd", "cd"),
+        ("a|bcd", ""),
+        (r"x\.y{0,2}zz(?:ppppp)", "x."),
+        ("[abc]{2}de", "de"),
+        ("(?:ab)?cde", "cde"),
+        ("q(?=abcdefg)r", "q"),
+        (r"\d{4} ips : (?P<rate>[^()\]]{1,9})!", " ips : "),
+        (r"\(x\) \w+", "(x) "),
+    ],
+)
+def test_what_every_match_of_a_pattern_holds(pattern: str, text: str) -> None:
+    assert literal(pattern) == text

@@ -172,12 +172,15 @@ def scan(lines: Iterable[Line], families: Sequence[Family]) -> list[Found]:
             looking.setdefault(word, []).append(place)
     for line in lines:
         text = line.text
-        for place in {place for word in looking if word in text for place in looking[word]}:
-            hit, found = matchers[place].hit(line), every[place]
+        places = {place for word in looking if word in text for place in looking[word]}
+        hits = {place: hit for place in places if (hit := matchers[place].hit(line)) is not None}
+        claimed = any(hit.kind in ("record", "summary") for hit in hits.values())
+        for place in places:
+            hit = hits.get(place) or (None if claimed else matchers[place].near(line))
             if hit is not None:
-                found.add(hit)
-            elif found.touched is None:
-                found.touched = line
+                every[place].add(hit)
+            elif every[place].touched is None:
+                every[place].touched = line
     proved = {found.family.kind for found in every if found.proved and not found.family.last_resort}
     return [found for found in every if not (found.family.last_resort and found.family.kind in proved)]
 
@@ -186,6 +189,38 @@ def scan(lines: Iterable[Line], families: Sequence[Family]) -> list[Found]:
 def _regex(pattern: str) -> re.Pattern[str]:
     """Compile a pattern when it is first needed, and once: a log touches few of the hundreds there are."""
     return re.compile(pattern, re.ASCII)
+
+
+_PIECES = re.compile(
+    r"""(?P<plain>[^\\\[\](){}|?*+.^$])        # a character that stands for itself
+      | \\(?P<escaped>[^\w\s])|\\.|[.^$]      # likewise, or a class
+      | \[\^?\]?(?:\\.|[^\]\\])*\]            # a set
+      | (?P<open>\()|(?P<close>\))|(?P<either>\|)
+      | (?P<often>[?*+]|\{\d*,?\d*\})[?+]?     # how often the piece before it stands
+    """,
+    re.VERBOSE,
+)
+
+
+@cache
+def literal(pattern: str) -> str:
+    """Give the longest text that is in whatever ``pattern`` matches, of what stands outside of its groups.
+
+    A line without it need not be matched, and to see that it is not there takes a twentieth of the time.
+    """
+    runs, depth = [""], 0
+    for piece in _PIECES.finditer(pattern):
+        depth += bool(piece["open"]) - bool(piece["close"])
+        if piece["either"] and depth == 0:
+            return ""
+        character = piece["plain"] or piece["escaped"]
+        if character and depth == 0:
+            runs[-1] += character
+        else:
+            if piece["often"]:
+                runs[-1] = runs[-1][:-1]  # which may be absent
+            runs.append("")
+    return max(runs, key=len)
 
 
 class Matcher:
@@ -197,14 +232,16 @@ class Matcher:
         self.head: tuple[int | None, Mapping[str, str]] = (None, _NONE)
 
     @cached_property
-    def _rows(self) -> list[tuple[Row, Callable[[str], re.Match[str] | None]]]:
-        return [(row, _regex(row.pattern).fullmatch) for row in self.family.rows]
+    def _rows(self) -> list[tuple[Row, str]]:
+        return [(row, literal(row.pattern)) for row in self.family.rows]
 
     def fit(self, text: str) -> tuple[Row, dict[str, str]] | None:
         """Find the first row that fits, and what the line says in our words."""
         text = text.strip()
-        for row, fits in self._rows:
-            match = fits(text) if row.within in (None, self.section) else None
+        for row, needed in self._rows:
+            if needed not in text or row.within not in (None, self.section):
+                continue
+            match = _regex(row.pattern).fullmatch(text)
             if match is None:
                 continue
             ours = row.fields
@@ -218,10 +255,10 @@ class Matcher:
         return None
 
     def hit(self, line: Line) -> Hit | None:
-        """Read a line; None where it says nothing and does not look like a record either."""
+        """Read a line; None where no row fits it."""
         fitting = self.fit(line.text)
         if fitting is None:
-            return Hit(line, None, bad=True) if _regex(self.family.near).search(line.text) else None
+            return None
         row, values = fitting
         rank, above = self.head
         above = above if rank == line.rank else _NONE
@@ -235,3 +272,7 @@ class Matcher:
             return Hit(line, row, of_run, record=record, bad=bad, nan_loss=nan_loss, last_step=last_step)
         figures = [value for key, value in values.items() if key.startswith("summary.")]
         return Hit(line, row, values, bad=any(number(value) is None for value in figures))
+
+    def near(self, line: Line) -> Hit | None:
+        """Say whether a line that no row fits looks like a record; None where it does not."""
+        return Hit(line, None, bad=True) if _regex(self.family.near).search(line.text) else None
