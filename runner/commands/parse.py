@@ -90,17 +90,20 @@ def _lines(run: LogRun) -> Iterator[str]:
     if run.lines_not_used:
         reasons = (f"{number} {reason}" for reason, number in sorted(run.lines_not_used.items()))
         yield f"  not used  {', '.join(reasons)}"
+    if reached := _outcome(run):
+        yield f"  outcome   {reached}"
+    for problem in run.problems:
+        line = "" if problem.line is None else f"line {problem.line}: "
+        yield f"  problem   {problem.code}: {line}{printable(problem.detail)}"
+
+
+def _outcome(run: LogRun) -> str:
     outcome = {
         "trained in {:.3f} s": run.time_to_train_s,
         "target reached after {:.3f} s": run.time_to_target_s,
         "accuracy {:.2%}": run.accuracy,
     }
-    reached = ", ".join(text.format(value) for text, value in outcome.items() if value is not None)
-    if reached:
-        yield f"  outcome   {reached}"
-    for problem in run.problems:
-        line = "" if problem.line is None else f"line {problem.line}: "
-        yield f"  problem   {problem.code}: {line}{printable(problem.detail)}"
+    return ", ".join(text.format(value) for text, value in outcome.items() if value is not None)
 
 
 def _steady(found: Mapping[str, Any]) -> str:

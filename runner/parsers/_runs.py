@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import fsum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from runner.model import LogRun
 from runner.parsers._engine import Family, Found, Hit
@@ -112,21 +112,14 @@ def _run(family: Family, segment: Segment, log: str, known: Known, around: Surro
     values = all_cards(segment.records, family.scope, scale)
     summary = _summary(segment, family, scale)
     rule = known.rule or family.rule
-    text = {**around.known, **segment.parameters}.get
     return LogRun(
         log=log,
         sha256=None,
         kind=family.kind,
         family=family.name,
-        framework=text("framework", family.framework),
-        framework_version=text("framework_version"),
-        model=text("model") or family.model,
-        gpu=text("gpu"),
-        driver=text("driver"),
-        nccl=text("nccl"),
+        **_words(family, segment, around),
         transport=around.nccl.transport,
         **settings._asdict(),
-        unit=text("unit", family.unit),
         scope=family.scope,
         records=tuple(segment.records),
         rate=figure(parse_rule(rule), values, summary),
@@ -146,13 +139,28 @@ def _run(family: Family, segment: Segment, log: str, known: Known, around: Surro
             *(scale_unknown(family, segment, values) or few_records(rule, values, summary)),
             *stalls(segment.records, family.scope, around.saves),
         ),
-        facts={
-            **around.facts,
-            **segment.facts,
-            **({"threads": threads} if threads else {}),
-            **({"summed_hosts": len(segment.of_hosts)} if segment.of_hosts else {}),
-        },
+        facts=_facts(segment, around, threads),
     )
+
+
+def _words(family: Family, segment: Segment, around: Surroundings) -> dict[str, Any]:
+    """What trained what on what, in the words of the log; where it is silent, in those of the family."""
+    text = {**around.known, **segment.parameters}.get
+    return {
+        "framework": text("framework", family.framework),
+        "model": text("model") or family.model,
+        "unit": text("unit", family.unit),
+        **{key: text(key) for key in ("framework_version", "gpu", "driver", "nccl")},
+    }
+
+
+def _facts(segment: Segment, around: Surroundings, threads: int | None) -> dict[str, Any]:
+    return {
+        **around.facts,
+        **segment.facts,
+        **({"threads": threads} if threads else {}),
+        **({"summed_hosts": len(segment.of_hosts)} if segment.of_hosts else {}),
+    }
 
 
 def _stated(parameters: Mapping[str, str]) -> dict[str, int | None]:
