@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner.model import LogRun, Problem, Record
+from runner.parsers import families
 from runner.rates import scale_of
 from runner.steady import EFFECTIVE, Sample, Steady, intervals, steady
 
@@ -24,7 +25,10 @@ def steadied(run: LogRun) -> LogRun:
         for at, record in enumerate(run.records)
         if (value := record.step_s if seconds else record.rate) is not None
     ]
-    if any(problem.code == RUNNING for problem in run.problems):
+    running = families()[run.family].running
+    if running is not None:
+        samples = _since(run, samples, *running, seconds)
+    elif any(problem.code == RUNNING for problem in run.problems):
         samples = intervals(samples, _steps([run.records[one.index] for one in samples]), seconds)
     found = steady(samples, seconds)
     if found is None:
@@ -39,6 +43,25 @@ def _factor(run: LogRun) -> float | None:
     if run.scope == "seconds_per_step":
         return run.global_batch
     return scale_of(run).factor(run.scope)
+
+
+def _since(run: LogRun, samples: Sequence[Sample], first: int, most: int, seconds: bool) -> list[Sample]:
+    """Take running means apart: single steps up to ``first``, means of all since, then of the last ``most``.
+
+    Of the last ones those are kept that share no step.
+    """
+    steps = [_step(run.records[one.index], at) for at, one in enumerate(samples)]
+    single = [one for one, step in zip(samples, steps, strict=True) if step <= first]
+    whole = [
+        (one, step - first) for one, step in zip(samples, steps, strict=True) if 0 < step - first <= most
+    ]
+    made = [*single, *intervals([one for one, _ in whole], [step for _, step in whole], seconds)]
+    end = first + most
+    for one, step in zip(samples, steps, strict=True):
+        if step >= end + most:
+            made.append(one)
+            end = step
+    return made
 
 
 def _steps(records: Sequence[Record]) -> list[int]:

@@ -6,7 +6,7 @@ named groups, and the keys that ``pairs`` finds, are what the line says. ``field
 
     of a record      step epoch rate step_s loss done time (seconds), stamp (date and time), steps (of all),
                      speed (steps a second)
-    of a run         cards hosts cards_per_host batch_size global_batch precision amp (True or False) unit
+    of a run         cards hosts host (of each by name) cards_per_host batch_size global_batch precision amp (True or False) unit
                      model framework framework_version gpu driver nccl transport
     of its outcome   accuracy (a fraction, or a percentage with its sign), time_to_train_s, time_to_target_s
     the rest         summary.KEY: a final figure of the log's own; facts.KEY: what only this family says;
@@ -71,7 +71,8 @@ class Family(NamedTuple):
     ``runner.rates``); ``summary`` is the figure that rule ``summary`` means. Every line of the grammar holds
     one of ``words``, and a line that holds ``near`` looks like a record to a reader: where the grammar does
     not fit it, it is counted. A family with ``last_resort`` counts only where no other family of its kind is
-    proved. ``finish`` is for what a table cannot say.
+    proved. ``running`` is for records that are running means: (first, most), those of the steps after the
+    first, and of ``most`` at most. ``finish`` is for what a table cannot say.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Family(NamedTuple):
     kind: str = "training"
     finish: Callable[[LogRun], LogRun] = unchanged
     last_resort: bool = False
+    running: tuple[int, int] | None = None
 
     @property
     def progress(self) -> str:

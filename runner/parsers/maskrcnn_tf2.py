@@ -40,6 +40,7 @@ FAMILY = Family(
     unit="images/sec",
     scope="global",
     rule="summary",
+    running=(100, 1000),
     summary="average_throughput",
     words=("[MaskRCNN]", "annotation type", "(AP)", *AIRANK_WORDS, *MPI_WORDS),
     near=r"\[MaskRCNN\] INFO {0,9}:\s{0,60}(?:Average )?(?:through|t(?:h(?:r(?:ou?)?)?)?$)",
