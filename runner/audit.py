@@ -22,13 +22,12 @@ from runner.findings import Finding, Row, findings
 from runner.model import LogRun
 from runner.names import printable
 from runner.parsers import same_precision
-from runner.published import digits, figure, shows, window
+from runner.published import digits, is_blank, shows, window
 from runner.rates import FEW, all_cards, parse_rule, rate, scale_of, select
 
 VERDICTS = ("reproduced", "consistent", "contradicted", "no_log", "blank")
 SHORT = 3  # digits that a figure needs to tell one rule from another
 CHANCE = 0.05  # how likely a match by chance may be
-BLANKS = ("", "-", "--", "\u2014\u2014", "/")
 
 
 def audit(claims: Sequence[Claim], runs: Sequence[LogRun | None]) -> tuple[list[Row], list[Finding]]:
@@ -69,11 +68,11 @@ def choose(claim: Claim, runs: Sequence[LogRun]) -> LogRun | None:
 
 def verdict(claim: Claim, run: LogRun | None) -> Row:
     """Judge one claim alone."""
-    if claim.published.strip() in BLANKS:
+    if is_blank(claim.published):
         return Row(claim, "blank")
     if run is None:
         return Row(claim, "no_log", reason="no log, or no run in it")
-    printed = figure(claim.published)
+    printed = claim.printed
     if printed is None:
         return Row(claim, "contradicted", reason=f"{printable(claim.published)} is no figure")
     if claim.show != "rate":
@@ -106,7 +105,7 @@ def _outcome(claim: Claim, run: LogRun, printed: Decimal) -> Row:
 
 def _speed_up(row: Row, rows: Sequence[Row], rates: Rates) -> Row:
     """Judge a speed-up by the rates that were worked out anew for the rows beside it."""
-    printed = figure(row.claim.published)
+    printed = row.claim.printed
     if printed is None or row.verdict == "blank":
         return row
     mine, base = (

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from heapq import merge
 
 from runner.errors import UsageError
 from runner.names import hint, shown
 from runner.parsers import families
+from runner.published import figure, undressed
 from runner.rates import parse_rule
 
 NEEDED = ("log", "published")
@@ -49,6 +51,11 @@ class Claim:
     def show(self) -> str:
         """What the figure is, by its unit: ``rate time_to_train_s accuracy speed_up``."""
         return _SHOWS.get((self.unit or "").strip().lower(), "rate")
+
+    @property
+    def printed(self) -> Decimal | None:
+        """The published figure; None where it cannot be read as one."""
+        return figure(undressed(self.published, self.show))
 
     @property
     def setting(self) -> tuple[object, ...]:

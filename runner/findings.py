@@ -13,7 +13,7 @@ from runner.claims import Claim, Rates
 from runner.model import LogRun
 from runner.names import printable
 from runner.parsers import same_precision
-from runner.published import decimals, figure, shows
+from runner.published import decimals, shows
 from runner.rates import FEW, all_cards, parse_rule, scale_of, select
 
 NAMED = 5  # figures or logs that a finding names
@@ -95,7 +95,7 @@ def _of_figure(row: Row, run: LogRun) -> Iterator[tuple[str, str]]:
         yield "few_records", f"it rests on {row.records} records"
     if row.rule is not None and row.verdict != "contradicted":
         yield from _included(run, row.rule)
-    printed = figure(row.claim.published)
+    printed = row.claim.printed
     cards = run.cards or 1
     if printed is None or cards == 1:
         return
@@ -146,7 +146,7 @@ def _two_values(claims: Sequence[Claim]) -> Iterator[Finding]:
     """One result with figures that no rounding makes the same."""
     groups: dict[Hashable, list[tuple[int, Decimal]]] = defaultdict(list)
     for at, claim in enumerate(claims):
-        value = figure(claim.published)
+        value = claim.printed
         if value is not None:
             log = claim.log if None in (claim.model, claim.cards) else None
             groups[claim.setting, log].append((at, value))
@@ -201,7 +201,7 @@ def _multiples(claims: Sequence[Claim]) -> Iterator[Finding]:
     """A figure of many cards that is, to its last digit, that of fewer times their ratio."""
     groups: dict[Hashable, dict[int, tuple[int, Decimal]]] = defaultdict(dict)
     for at, claim in enumerate(claims):
-        value = figure(claim.published)
+        value = claim.printed
         if value and claim.cards and claim.show == "rate":
             alike = (*claim.setting[:3], *claim.setting[4:])
             groups[alike, Fraction(value) / claim.cards].setdefault(claim.cards, (at, value))
@@ -217,13 +217,13 @@ def _speed_ups(claims: Sequence[Claim]) -> Iterator[Finding]:
     """Claims in units of times, against the rates beside them."""
     rates = Rates(claims)
     for at, claim in enumerate(claims):
-        printed = figure(claim.published)
+        printed = claim.printed
         if printed is None or claim.show != "speed_up":
             continue
         many, one = next(rates.beside(claim, claim.cards), None), next(rates.beside(claim, 1), None)
         if many is None or one is None:
             continue
-        top, base = figure(claims[many].published), figure(claims[one].published)
+        top, base = claims[many].printed, claims[one].printed
         if top and base and not shows(float(top / base), printed):
             text = f"{printed} published, {top} / {base} is {float(top / base):.4g}"
             yield Finding("speedup_wrong", tuple(sorted({at, many, one})), text)

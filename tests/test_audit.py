@@ -278,6 +278,13 @@ def test_tables_for_people(folder: Path) -> None:
         (0.125, "0.12", True),
         (0.125, "0.13", True),
         (float("nan"), "1", False),
+        (12345678.9, "1.23457e+07", True),
+        (1234.5, "1.2e3", True),
+        (1260.0, "1.2e3", True),
+        (1160.0, "1.1E3", True),
+        (1301.0, "1.2e3", False),
+        (1e300, "0.123456789012345", False),
+        (999999999999999.1, "999999999999999.100000000000000", True),
     ],
 )
 def test_how_a_value_may_be_printed(value: float, text: str, good: bool) -> None:
@@ -286,9 +293,41 @@ def test_how_a_value_may_be_printed(value: float, text: str, good: bool) -> None
     assert published.shows(value, printed) is good
 
 
-@pytest.mark.parametrize("text", ["", "-", "1,2", "1e3", "78.6 %", "12,34.5", "\u0661", "1" * 40])
+@pytest.mark.parametrize(
+    "text", ["", "-", "1,2", "1,000e3", "1e999", "78.6 %", "12,34.5", "\u0661", "1" * 40]
+)
 def test_what_is_no_figure(text: str) -> None:
     assert published.figure(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "printed"),
+    [
+        ("**58.2**", "", "58.2"),
+        ("[58.2](./logs/a.log)", "", "58.2"),
+        ("9,310.31[^1]", "", "9310.31"),
+        ("`58.2`<sup>*</sup>", "", "58.2"),
+        ("\u2248 58.2 \u00b1 0.3", "", "58.2"),
+        ("\uff15\uff18.2", "", "58.2"),
+        ("58.2 images/sec", "images/sec", "58.2"),
+        ("78.6 %", "%", "78.6"),
+        ("7.07x", "x", "7.07"),
+        ("44338 s", "s", "44338"),
+        ("58.2 %", "images/sec", None),
+        ("12.3 h", "s", None),
+        ("1.2k", "", None),
+        ("about 400", "", None),
+    ],
+)
+def test_figures_as_they_are_dressed(text: str, unit: str, printed: str | None) -> None:
+    found = Claim("", "", text, unit).printed
+    assert found == (None if printed is None else Decimal(printed))
+
+
+@pytest.mark.parametrize("text", ["", " - ", "\u2013", "\u2014\u2014", "\uff0d", "N/A", "/", "\u5f85\u6d4b"])
+def test_what_says_that_nothing_was_published(text: str) -> None:
+    assert published.is_blank(text)
+    assert not published.is_blank(text + "1")
 
 
 def test_significant_digits() -> None:
