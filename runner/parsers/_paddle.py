@@ -17,7 +17,7 @@ from dataclasses import replace
 from runner.model import LogRun, Problem
 from runner.parsers._engine import Row
 from runner.parsers._not_used import not_used
-from runner.parsers._problems import few_records
+from runner.parsers._problems import few_records, without
 from runner.parsers._stalls import stalls
 from runner.parsers._values import count
 from runner.rates import all_cards, overview, rate, scale_of
@@ -27,7 +27,7 @@ STAMP = r"(?P<stamp>\d{4}[-/]\d\d[-/]\d\d \d\d:\d\d:\d\d)(?:,\d{3})?"
 HEAD = rf"(?:\[?{STAMP}\]?(?: \[ {{0,9}}INFO\] (?:\S{{1,99}} )?- | ?- ?INFO ?[:-] )|- )?"
 _PAIR = r"[A-Za-z_][\w ]{0,40}: [^\s,]{1,40}(?: [A-Za-z][\w/]{0,20})?"
 BEFORE, AFTER = rf"(?:{_PAIR}, ){{0,20}}?", rf"(?:, {_PAIR}){{0,20}}"
-_GLOG = r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,9}\d{1,9} \S{1,80}\]"
+GLOG = r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,9}\d{1,9} \S{1,80}\]"  # the head of what glog writes
 _LAUNCH = r"LAUNCH INFO \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
 
 LAUNCH_WORDS = ("PADDLE_TRAINERS_NUM", " init nccl context ", "LAUNCH INFO ")
@@ -35,7 +35,7 @@ LAUNCH_ROWS = (
     Row("note", r"\|? {1,99}PADDLE_TRAINERS_NUM {1,99}(?P<cards>\d{1,6}) {1,99}\|?"),
     Row(
         "note",
-        rf"{_GLOG} init nccl context nranks: (?P<cards>\d{{1,6}}) local rank: \d{{1,6}} "
+        rf"{GLOG} init nccl context nranks: (?P<cards>\d{{1,6}}) local rank: \d{{1,6}} "
         r"gpu id: \d{1,4} ring id: 0",
     ),
     Row("note", rf"{_LAUNCH}ips: \S{{1,300}},.*", means={"hosts": "those listed"}),  # nnodes is 1 beside it
@@ -55,11 +55,6 @@ def finished(run: LogRun, first_step: int) -> LogRun:
     if run.complete or last is None or not total or not every or last + every < total + first_step:
         return run
     return replace(run, complete=True, problems=without(run, "truncated"))
-
-
-def without(run: LogRun, *codes: str) -> tuple[Problem, ...]:
-    """Give the problems of a run but for those of some codes."""
-    return tuple(problem for problem in run.problems if problem.code not in codes)
 
 
 def by_step_times(run: LogRun) -> LogRun:

@@ -103,6 +103,23 @@ def few_records(rule_text: str, values: Sequence[float], summary: Mapping[str, f
     return [Problem("few_records", None, text)]
 
 
+def without(run: LogRun, *codes: str) -> tuple[Problem, ...]:
+    """Give the problems of a run but for those of some codes."""
+    return tuple(problem for problem in run.problems if problem.code not in codes)
+
+
+def running_average(run: LogRun, figure: str) -> LogRun:
+    """Say that the records of a run are means since their epoch began; ``figure`` is what they call it.
+
+    Whoever works out the steady rate takes such records apart: see ``runner.steadiness``.
+    """
+    if not run.records:
+        return run
+    text = f"{figure} is the mean since the beginning of the epoch: records next to each other"
+    text = f"{text} are nearly the same"
+    return replace(run, problems=(*run.problems, Problem("running_average", run.records[0].line, text)))
+
+
 def mixed_ranks(ranks: Mapping[int | None, int], run: LogRun) -> list[Problem]:
     """Say where several ranks wrote records; ``ranks`` counts them."""
     if len(ranks) < 2 or not run.records:

@@ -34,9 +34,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.model import LogRun, Problem
+from runner.model import LogRun
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, NUMBER, Family, Row
+from runner.parsers._problems import running_average
 from runner.parsers._values import count
 
 _HEAD = r"Transformer \| epoch (?P<epoch>\d{1,9}) \| step "
@@ -81,7 +82,6 @@ _NEAR = (
     r"^\s*Transformer \| epoch \d{1,9} \| (?:s|$)|\|tokens/s "
     r"|^(?=.*\bepoch \d{1,9}:).*\bwps=|^(?=.*\btrain_inner \| ).*\bwps\b"
 )
-_MEAN = "wps is the mean since the beginning of the epoch: records next to each other are nearly the same"
 
 
 def _finish(run: LogRun) -> LogRun:
@@ -91,9 +91,8 @@ def _finish(run: LogRun) -> LogRun:
         run = replace(run, global_batch=run.global_batch * steps)
     if not arch.startswith("transformer"):
         run = replace(run, model=arch)
-    if facts.pop("running_mean", None) and run.records:
-        problem = Problem("running_average", run.records[0].line, _MEAN)
-        run = replace(run, problems=(*run.problems, problem))
+    if facts.pop("running_mean", None):
+        run = running_average(run, "wps")
     return held_against_records(replace(run, facts=facts))
 
 

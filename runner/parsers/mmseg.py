@@ -34,6 +34,7 @@ from dataclasses import replace
 from runner.model import LogRun
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
+from runner.parsers._problems import without
 from runner.parsers._values import count
 
 _COLOUR = r"(?:\x1b\[[0-9;]{0,20}m){0,4}"  # mmengine colours this one word; read from a file it is gone
@@ -80,8 +81,7 @@ def _finish(run: LogRun) -> LogRun:
     if total is None and last and run.records[-1].step:
         total = f"{run.records[-1].step / last:.0f} iter"
     if not run.complete and count((saved or "").split(" ")[0]) and saved == total:
-        left = [problem for problem in run.problems if problem.code != "truncated"]
-        run = replace(run, complete=True, problems=tuple(left))
+        run = replace(run, complete=True, problems=without(run, "truncated"))
     return held_against_records(replace(run, facts=facts))
 
 

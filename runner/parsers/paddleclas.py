@@ -32,10 +32,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.model import LogRun, Problem
+from runner.model import LogRun
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
-from runner.parsers._paddle import LAUNCH_ROWS, LAUNCH_WORDS, STAMP, without
+from runner.parsers._paddle import LAUNCH_ROWS, LAUNCH_WORDS, STAMP
+from runner.parsers._problems import running_average, without
 from runner.parsers._values import number
 
 _INFO = rf"\[?{STAMP}\]?(?: ppcls| root)? INFO: {{1,40}}"
@@ -53,7 +54,6 @@ _WORDS = (
     *(" INFO: ARCHITECTURE :", " INFO: TRAIN :", " INFO: VALID :", " INFO:     name : "),
     *(" INFO:     batch_size : ", " INFO: epochs : "),
 )
-_RUNNING = "ips is the mean since the beginning of the epoch: records next to each other are nearly the same"
 
 
 def _finish(run: LogRun) -> LogRun:
@@ -64,11 +64,7 @@ def _finish(run: LogRun) -> LogRun:
     if run.batch_size is None and run.cards and run.global_batch and run.global_batch % run.cards == 0:
         sources = {**run.sources, "batch_size": "log"}
         run = replace(run, batch_size=run.global_batch // run.cards, sources=sources)
-    if run.records:
-        run = replace(
-            run, problems=(*run.problems, Problem("running_average", run.records[0].line, _RUNNING))
-        )
-    return held_against_records(run)
+    return held_against_records(running_average(run, "ips"))
 
 
 FAMILY = Family(

@@ -25,10 +25,10 @@ from dataclasses import replace
 
 from runner.model import LogRun, Problem
 from runner.parsers._engine import FIGURE, NUMBER, Family, Row
+from runner.parsers._paddle import GLOG
 
 _INFO = r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?) - INFO - Epoch: (?P<epoch>\d{1,9}), "
 _PAIR = r"[A-Za-z_]\w{0,40}: [^\s,]{1,60}(?: sec)?, {1,3}"
-_GLOG = r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,9}\d{1,9} \S{1,80}\]"
 _EPOCH = rf"{_INFO}using time:? {NUMBER} seconds?, ips:? (?P<ips>{FIGURE})"
 _AFTER = r"\.?(?: auc: .{1,80})?"
 _IPS = {"ips": "summary.ips", "epoch": "facts.epoch", "stamp": "facts.ended"}
@@ -81,7 +81,7 @@ FAMILY = Family(
         Row("summary", rf"{_EPOCH} words?/sec{_AFTER}", _IPS, end=True, means={**_DONE, "unit": "words/sec"}),
         Row("summary", rf"{_EPOCH} ?/sec{_AFTER}", _IPS, end=True, means={**_DONE, "facts.unit": "missing"}),
         Row("note", rf"{_INFO}Running \w{{1,40}} Begin\.", {"stamp": "facts.began"}, means=_OPEN),
-        Row("start", rf"{_GLOG} trainers: (?P<hosts>\d{{1,6}})"),
+        Row("start", rf"{GLOG} trainers: (?P<hosts>\d{{1,6}})"),
         Row("note", r"Epoch \d{1,9} Var (?P<section>\w{1,40})\b.*"),
         Row("note", r"- data: \[[-+]?(?:nan|inf)\b.*", within="LOSS", means={"facts.nan_loss": "yes"}),
     ),
