@@ -6,8 +6,8 @@ named groups, and the keys that ``pairs`` finds, are what the line says. ``field
 
     of a record      step epoch rate step_s loss done time (seconds), stamp (date and time), steps (of all),
                      speed (steps a second)
-    of a run         cards hosts host (of each by name) cards_per_host batch_size global_batch precision amp (True or False) unit
-                     model framework framework_version gpu driver nccl transport
+    of a run         cards hosts host (the name of one) cards_per_host batch_size global_batch precision
+                     amp (True or False) unit model framework framework_version gpu driver nccl transport
     of its outcome   accuracy (a fraction, or a percentage with its sign), time_to_train_s, time_to_target_s
     the rest         summary.KEY: a final figure of the log's own; facts.KEY: what only this family says;
                      of both, the last word holds, on whatever line it stands;

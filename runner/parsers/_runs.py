@@ -103,7 +103,7 @@ def _shared_out(around: Sequence[Hit], parts: Sequence[Segment]) -> list[Sequenc
 
 
 def _run(family: Family, segment: Segment, log: str, known: Known, around: Surroundings) -> LogRun:
-    stated = _stated(segment.parameters)
+    stated = _stated(segment)
     said = {**stated, **_by_nccl(stated, around)}
     named = name_says(log)
     settings = _settings(segment, said, named, known)
@@ -163,10 +163,11 @@ def _facts(segment: Segment, around: Surroundings, threads: int | None) -> dict[
     }
 
 
-def _stated(parameters: Mapping[str, str]) -> dict[str, int | None]:
-    """How many took part as the family's own lines say it; some say only how many cards each host has."""
-    said = {key: count(parameters.get(key)) for key in COUNTS}
-    per_host = count(parameters.get("cards_per_host"))
+def _stated(segment: Segment) -> dict[str, int | None]:
+    """How many took part as the family's own lines say it: some name hosts, or say how many cards one has."""
+    said = {key: count(segment.parameters.get(key)) for key in COUNTS}
+    said["hosts"] = said["hosts"] or len(segment.hosts) or None
+    per_host = count(segment.parameters.get("cards_per_host"))
     if said["cards"] is None and said["hosts"] and per_host:
         said["cards"] = said["hosts"] * per_host
     return said

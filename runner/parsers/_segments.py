@@ -22,6 +22,7 @@ class Segment:
         self.summary: dict[str, float] = {}
         self.of_hosts: Sequence[Mapping[str, float]] = ()  # the same of every host that wrote one
         self.facts: dict[str, str] = {}
+        self.hosts: set[str] = set()  # by name, where the log lists all that took part
         self.records: list[Record] = []
         self.bad: list[Hit] = []
         self.nan_losses: list[Hit] = []
@@ -82,6 +83,8 @@ class Segment:
                 value = number(text)
                 if value is not None:
                     self.summary[name] = value
+            elif key == "host":
+                self.hosts.add(text)
             elif key in _OUTCOMES:
                 self.outcomes[key] = text
             else:

@@ -101,7 +101,7 @@ FAMILY = Family(
         Row("start", r"# {1,3}nThread {1,3}\d{1,6} {1,3}nGpus {1,3}\d{1,6} {1,3}minBytes .*"),
         Row(
             "note",
-            rf"{_RANK}Pid {{1,9}}\d{{1,10}} on {{1,9}}\S{{1,255}} device {{1,9}}\d{{1,6}} "
+            rf"{_RANK}Pid {{1,9}}\d{{1,10}} on {{1,9}}(?P<host>\S{{1,255}}) device {{1,9}}\d{{1,6}} "
             r"\[[0-9a-fA-Fx:.]{1,20}\] (?P<gpu>\S.{0,80})",
             {"rank": "facts.last_rank"},
         ),
