@@ -15,8 +15,9 @@ Written by ``train.py`` on the first rank (Horovod), for any number of cards; ev
 The table's rate is the harmonic mean over the epochs after the first, with five digits: it is what rule
 ``summary`` means; in a log without a table, that of the Summary. Where it has several rows, for several runs
 in one log, the last run has the last one. ``gpus`` are those of one host and no number of cards, except where
-``kv_store`` is of one process. The JSON file beside it has the same as JSON lines, see ``_dll``;
-``benchmark.py`` echoes no command line.
+``kv_store`` is of one process; ``dllogger_log``, the file that ``benchmark.py`` gives each of its runs, ends
+with the cards and the batch size of one (``report.json-8,256``). The JSON file beside it has the same as JSON
+lines, see ``_dll``; ``benchmark.py`` echoes no command line.
 
 Example::
 
@@ -45,10 +46,12 @@ from runner.parsers._engine import FIGURE, Family, Row
 from runner.parsers._launch import MPI_WORDS, counted, mpi_rows
 from runner.parsers._values import count
 
-_START = rf"{DLL}PARAMETER (?=.*?\barch : )"
+_OF_FILE = r"(?P<cards>\d{1,6}),(?P<batch_size>\d{1,7})"
+_START = rf"{DLL}PARAMETER (?=.*?\barch : )(?:(?=.*? dllogger_log : \S{{1,400}}-{_OF_FILE}(?:\s|$))|)"
 _ONE_PROCESS = r"(?=.*? gpus : \[(?P<gpus>\d[\d, ]{0,200})\])(?=.*? kv_store : (?:device|local|nccl) )"
 _NAMES = {"dtype": "precision"}
 _STEP = r"\[(?P<epoch>\d{1,9}), ?(?P<step>\d{1,15})\]"
+_JSON_FILE = rf'(?:(?=.*?"dllogger_log": ?"[^"]{{1,400}}-{_OF_FILE}")|)'
 _AMP = {json_says("amp", "true"): {"precision": "amp"}, "": {}}
 _CELLS = r"(?:\s{1,40}[\d.]{1,20}\s{1,40}\|){0,40}"  # of a table: those before its last
 
@@ -110,7 +113,7 @@ FAMILY = Family(
         *(
             Row(
                 "start",
-                json_line('"PARAMETER"', "arch", '"[^"]{1,60}"', said),
+                json_line('"PARAMETER"', "arch", '"[^"]{1,60}"', said + _JSON_FILE),
                 _NAMES,
                 JSON_PAIRS,
                 means=means,
