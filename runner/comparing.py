@@ -13,13 +13,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, fsum, log, sqrt
 
+from runner.comparable import REASONS, Terms, hardware, unlike
 from runner.model import LogRun
-from runner.parsers import same_precision
 from runner.rates import rate
 from runner.uncertainty import student_t
 
+__all__ = ["REASONS", "STEADY", "Compared", "Side", "compare", "lines", "mean_ratio", "reasons"]
+
 STEADY = "steady"  # the rate of the steady part of a run, by runner.steady
-REASONS = ("batch_size", "precision", "unit", "hardware", "averaging", "mode", "date")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,13 @@ class Side:
     date: str | None = None
     error: float | None = None
     runs: tuple[LogRun, ...] = ()
+    driver: str | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """What a figure beside this one must share."""
+        parts = hardware(self.hardware, self.driver)
+        return Terms(self.rule, self.unit, self.precision, self.batch_size, parts, self.mode, self.date)
 
     @property
     def rate(self) -> float:
@@ -82,17 +90,7 @@ def compare(a: Sequence[Side], b: Sequence[Side]) -> tuple[list[Compared], list[
 
 def reasons(one: Side, other: Side) -> tuple[str, ...]:
     """Say in what two figures differ that a ratio of them would hide; what is unknown is no difference."""
-    differ = {
-        "batch_size": _differ(one.batch_size, other.batch_size),
-        "precision": bool(one.precision and other.precision)
-        and not same_precision(one.precision, other.precision),
-        "unit": _differ(one.unit, other.unit),
-        "hardware": _differ(one.hardware, other.hardware),
-        "averaging": _differ(one.rule, other.rule),
-        "mode": _differ(one.mode, other.mode),
-        "date": _differ(one.date, other.date),
-    }
-    return tuple(reason for reason in REASONS if differ[reason])
+    return tuple(unlike(one.terms, other.terms))
 
 
 def mean_ratio(pairs: Sequence[Compared], allowed: Collection[str]) -> float | None:
@@ -107,10 +105,6 @@ def _same(one: Side, other: Side) -> bool:
 
 def _same_cards(one: Side, other: Side) -> bool:
     return (one.what, one.cards) == (other.what, other.cards)
-
-
-def _differ(one: object, other: object) -> bool:
-    return one is not None and other is not None and one != other
 
 
 def _by(side: Side, rule: str) -> Side:

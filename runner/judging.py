@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner import evidence, parsers, render, tables
+from runner.comparable import hardware
 from runner.io import logfolders
 from runner.io.fetch import Fetched
 from runner.io.files import ROOT, write_bytes, write_json
@@ -21,14 +22,21 @@ NOTHING = Fetched()
 def judge(folder: RunDir, plan: Plan, fetched: Fetched = NOTHING) -> tuple[Result, ...]:
     """The result of every cell; writes what is derived. ``fetched`` is what came home just now."""
     events = tuple(folder.journal())
-    results = tuple(_judge_cell(folder, cell, events, fetched.absent) for cell in plan.cells)
+    facts = folder.facts()
+    results = tuple(
+        _judge_cell(folder, cell, events, fetched.absent, _hosts(facts, plan, cell)) for cell in plan.cells
+    )
     write_json(folder.path / "results.json", "runkit/results", 1, _results(folder, plan, results))
     folder.write_sums(fetched.files)
     return results
 
 
 def _judge_cell(
-    run: RunDir, cell: Cell, events: tuple[Mapping[str, Any], ...], absent: Collection[str]
+    run: RunDir,
+    cell: Cell,
+    events: tuple[Mapping[str, Any], ...],
+    absent: Collection[str],
+    hosts: Mapping[str, str],
 ) -> Result:
     folder = run.cell(cell.id)
     text = logfolders.CellLog(folder)
@@ -44,7 +52,8 @@ def _judge_cell(
         last_words=tuple(run.last_words(cell.id)),
         absent=tuple(place.host for place in cell.placement if place.host in absent),
     )
-    result = evidence.judge(cell, traces)
+    said = {} if isinstance(log, Problem) else hardware(log.gpu, log.driver)
+    result = replace(evidence.judge(cell, traces), hardware={**hosts, **said})
     if result.state not in ("planned", "refused"):
         write_json(folder / "evidence.json", "runkit/evidence", 1, evidence.document(cell, traces))
         write_json(folder / "result.json", "runkit/result", 1, encode(result))
@@ -60,6 +69,13 @@ def _results(folder: RunDir, plan: Plan, results: Sequence[Result]) -> dict[str,
         "notes": [note] if (note := shared_cores(folder, plan)) else [],
         "results": [encode(result) for result in results],
     }
+
+
+def _hosts(facts: Mapping[str, Mapping[str, Any]], plan: Plan, cell: Cell) -> dict[str, str]:
+    """What the hosts of a cell are made of; where they differ, each kind of processor is named."""
+    said = [facts.get(place.host, {}) for place in cell.placement]
+    cpus = {f"{one['cpu']} * {one['cpus']}" for one in said if one.get("cpu") and one.get("cpus")}
+    return hardware(plan.cluster.card_model, plan.cluster.driver, cpu=", ".join(sorted(cpus)))
 
 
 def shared_cores(folder: RunDir, plan: Plan) -> str | None:

@@ -18,6 +18,7 @@ from runner.records import decode
 
 BLANK = "-"
 BLANKS = (BLANK, "--", "\u2014\u2014")  # how publications show that there is no figure
+PARTS = ("gpu", "driver", "cpu", "memory")  # of hosts, in which figures must not differ to be like for like
 FIGURES = ("rate", "time_to_train_s", "time_to_target_s", "accuracy", "speed_up")
 
 _PUBLISHED = r"\d{1,3}(?:,\d{3})*(?:\.\d+)?|\d+(?:\.\d+)?"
@@ -36,10 +37,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One line of the published environment."""
+    """One line of the published environment.
+
+    Where it speaks of hosts, ``part`` is one of PARTS, and ``cards`` the numbers of cards that ran on them;
+    none where all did.
+    """
 
     item: Text
     value: str
+    part: str = ""
+    cards: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,11 @@ class Layout:
         """Whether nothing was published but the shape."""
         return all(cell.published in BLANKS for cell in _cells(self))
 
+    def hardware(self, cards: int) -> dict[str, str]:
+        """What the publication says of the hosts that so many cards ran on, by part."""
+        said = [fact for fact in self.environment if fact.part and (not fact.cards or cards in fact.cards)]
+        return {fact.part: fact.value for fact in said}
+
     def names(self, log: str) -> set[str]:
         """Give every name of the log that was published as ``log``."""
         return {log}.union(*(cell.aliases for cell in _cells(self) if cell.log == log))
@@ -136,6 +148,10 @@ def load(document: Any, place: str) -> Layout:
             raise UsageError(
                 f"{place}: {key}: needs its words in {' and '.join(LANGUAGES)}, no more and no less"
             )
+    for number, fact in enumerate(layout.environment):
+        if fact.part and fact.part not in PARTS:
+            key = f"{place}: environment[{number}].part"
+            raise UsageError(f"{key}: {shown(fact.part)} is no part of a host; {hint(fact.part, PARTS)}")
     for number, grid in enumerate(layout.tables):
         _check(grid, f"{place}: tables[{number}]")
     return layout

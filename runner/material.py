@@ -114,7 +114,9 @@ def results_of(folder: RunDir) -> tuple[list[Result], str | None]:
 def cells_of(folder: RunDir, results: Sequence[Result]) -> Iterator[Reading]:
     """The logs of the measured cells, with what was planned where they do not say it; tells of the others."""
     states = {result.cell: result.state for result in results}
-    for cell in conduct.open_run(folder).plan.cells:
+    plan = conduct.open_run(folder).plan
+    where = (plan.cluster.card_model, plan.cluster.driver, plan.created[:10])
+    for cell in plan.cells:
         if states.get(cell.id) != "measured":
             text = f"{cell.id} is {states.get(cell.id, 'planned')}; its cell of the layout stays blank"
             print(f"runkit: {folder.run}: {text}", file=sys.stderr)
@@ -128,5 +130,5 @@ def cells_of(folder: RunDir, results: Sequence[Result]) -> Iterator[Reading]:
             batch_size=found.batch_size or cell.batch_size,
             precision=found.precision or cell.precision,
         )
-        own = Own(f"{folder.run}/{cell.id.rpartition('.r')[0]}", cell.mode)
+        own = Own(f"{folder.run}/{cell.id.rpartition('.r')[0]}", cell.mode, *where)
         yield Reading(f"{folder.run}/{cell.id}/{cell.log_name}", None, (run,), own)

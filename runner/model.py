@@ -396,6 +396,7 @@ class Result:
     accuracy: float | None = None
     problems: tuple[Problem, ...] = ()
     listed: bool = True  # whether the workload lists this batch size
+    hardware: Mapping[str, str] = field(default_factory=dict)  # part of its hosts to what it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +405,8 @@ class Evidence:
 
     ``logs`` and ``sha256`` go together; a speed-up has two of each, its own and that of one card. ``lines``
     are the first and last of the ``records`` that the rule worked on, out of ``found``; () and 0 where the
-    figure is the log's own. ``filled``: from a log that the publication does not name.
+    figure is the log's own. ``filled``: from a log that the publication does not name. ``unlike``: why the
+    figures of a speed-up are not like for like, of the REASONS of runner.comparable.
     """
 
     row: int
@@ -423,6 +425,7 @@ class Evidence:
     lines: tuple[int, ...] = ()
     problems: tuple[str, ...] = ()
     filled: bool = False
+    unlike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from runner.comparable import Terms, day, hardware
 from runner.messages import Messages
 from runner.model import LogRun
 from runner.parsers import same_precision
@@ -20,10 +21,13 @@ _MODES = {"rate": "throughput", "accuracy": "accuracy"}  # of one's own runs, wh
 
 
 class Own(NamedTuple):
-    """What a reading of one's own run was planned as: the cell without its repeat, and the mode."""
+    """What a reading of one's own run was planned as: the cell without its repeat, mode, hosts, day."""
 
     cell: str
     mode: str
+    gpu: str = ""
+    driver: str = ""
+    date: str = ""
 
 
 class Reading(NamedTuple):
@@ -38,6 +42,20 @@ class Reading(NamedTuple):
     def base(self) -> str:
         """Its name without folders, and without the ending that packing it added."""
         return _PACKED.sub("", self.name.rpartition("/")[2])
+
+
+def terms_of(reading: Reading, run: LogRun, rule: str | None) -> Terms:
+    """How a figure of a run came about: as its log says, and as its own run was planned."""
+    own = reading.own or Own("", "")
+    return Terms(
+        rule=rule,
+        unit=run.unit,
+        precision=run.precision,
+        batch_size=run.batch_size,
+        hardware=hardware(run.gpu or own.gpu, run.driver or own.driver),
+        mode=own.mode or None,
+        date=own.date or day(run),
+    )
 
 
 class Wanted(NamedTuple):

@@ -18,7 +18,7 @@ from runner.records import encode
 
 FORMATS = ("md", "html", "csv", "json")
 
-_NUMBER = re.compile(r"[-+]?\d[\d.,:/ ]*(?:e[-+]?\d+)?\u2020?", re.ASCII)  # a dagger marks a filled cell
+_NUMBER = re.compile(r"[-+]?\d[\d.,:/ ]*(?:e[-+]?\d+)?[\u2020\u2021]*", re.ASCII)  # with daggers
 _EDGE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # within a word it marks nothing
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\|[]`*~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"})
 

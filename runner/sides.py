@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
-from runner import conduct, material
+from runner import material
+from runner.comparable import day
 from runner.comparing import STEADY, Side
 from runner.errors import UsageError
 from runner.gathering import read_all
@@ -18,11 +18,9 @@ from runner.names import hint, printable
 from runner.parsers import NOTHING_KNOWN
 from runner.published import figure
 from runner.rates import rate
-from runner.readings import Reading
+from runner.readings import Own, Reading
 from runner.steadiness import steadied
 from runner.uncertainty import NORMAL
-
-FIRST_STAMP = 1e9  # a time of a record below it counts from the start of the training
 
 
 def sides(source: str) -> list[Side]:
@@ -40,14 +38,13 @@ def sides(source: str) -> list[Side]:
 
 
 def _of_log(run: LogRun) -> Side | None:
-    return _side(run.log, [run], None, run.gpu, _date(run))
+    return _side(run.log, [run], Own("", "", date=day(run) or ""))
 
 
 def _of_run(source: str) -> list[Side]:
     """One side per cell: the repeats of a cell are the rates of one side."""
     folder = rundir.find(source)
     results, _ = material.results_of(folder)
-    plan = conduct.open_run(folder).plan
 
     def cell(reading: Reading) -> str:
         return reading.own.cell if reading.own else reading.name
@@ -56,14 +53,11 @@ def _of_run(source: str) -> list[Side]:
     for name, repeats in groupby(material.cells_of(folder, results), key=cell):
         group = list(repeats)
         runs = [steadied(run) for reading in group for run in reading.runs]
-        mode = group[0].own.mode if group[0].own else None
-        made.append(_side(name, runs, mode, plan.cluster.card_model, plan.created[:10]))
+        made.append(_side(name, runs, group[0].own or Own("", "")))
     return [side for side in made if side is not None]
 
 
-def _side(
-    source: str, runs: list[LogRun], mode: str | None, hardware: str | None, date: str | None
-) -> Side | None:
+def _side(source: str, runs: list[LogRun], own: Own) -> Side | None:
     """Make one side of the repeats of one setting; None where they hold no rate or say no cards."""
     first = runs[0]
     steady = [run.steady for run in runs if run.steady is not None]
@@ -82,25 +76,19 @@ def _side(
         unit=first.unit,
         precision=first.precision,
         batch_size=first.batch_size,
-        hardware=first.gpu or hardware,
-        mode=mode,
-        date=date,
+        hardware=first.gpu or own.gpu or None,
+        mode=own.mode or None,
+        date=own.date or None,
         error=(ends[1] - ends[0]) / 2 / NORMAL / known[0] if ends else None,
         runs=tuple(runs),
+        driver=first.driver or own.driver or None,
     )
-
-
-def _date(run: LogRun) -> str | None:
-    """The day of the first record; None where the log says none. Logs name no time zone."""
-    time = run.records[0].time if run.records else None
-    if time is None or time < FIRST_STAMP:
-        return None
-    return datetime.fromtimestamp(time, UTC).date().isoformat()
 
 
 def _published(name: str, layout: Layout) -> Iterable[Side]:
     for grid in layout.tables:
         for row in grid.rows:
+            parts = layout.hardware(row.cards)
             for column, cell in zip(grid.columns, row.cells, strict=True):
                 printed = figure(cell.published)
                 if column.show != "rate" or not printed:
@@ -114,4 +102,6 @@ def _published(name: str, layout: Layout) -> Iterable[Side]:
                     unit=None,
                     precision=column.precision or row.precision,
                     batch_size=column.batch_size or row.batch_size,
+                    hardware=parts.get("gpu"),
+                    driver=parts.get("driver"),
                 )

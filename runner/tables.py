@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from statistics import median
 from typing import NamedTuple
 
+from runner.comparable import MARK, Terms, Unlike, unlike, why
 from runner.messages import Messages, messages
 from runner.model import LogRun, Result, Table
 
@@ -127,8 +129,10 @@ def _results(
         "accuracy",
         "speed_up",
     ]
-    one = next((point.value(lambda result: result.rate) for point in points if point.cards == 1), None)
+    base = next((point for point in points if point.cards == 1), None)
+    one = base.value(lambda result: result.rate) if base else None
     rows = []
+    unlike_notes: list[str] = []
     for point in sorted(points, key=lambda point: point.cards):
         rate = point.value(lambda result: result.rate)
         accuracy = point.value(lambda result: result.accuracy)
@@ -140,9 +144,28 @@ def _results(
             show(None if accuracy is None else 100 * accuracy, ".2f"),
             show(rate / one if rate is not None and one else None, ".2f"),
         ]
+        if rate is not None and one and base is not None and (differences := _unlike(point, base)):
+            cells[-1] += MARK
+            place = say("cell", cards=point.cards, setting=heading(*setting))
+            reasons = why(differences, say)
+            unlike_notes.append(f"{MARK} " + say("unlike", cell=place, base=say("one_card"), why=reasons))
         rows.append(tuple(cells))
     title = say("results_of", workload=workload, mode=mode, unit=unit, setting=_marked(setting, points))
-    return Table(title, tuple(say(head) for head in heads), tuple(rows), (*_notes(points, say), *own))
+    return Table(
+        title, tuple(say(head) for head in heads), tuple(rows), (*_notes(points, say), *unlike_notes, *own)
+    )
+
+
+def _unlike(point: Point, base: Point) -> Unlike:
+    """In what any repeat of a point differs from any of the point that its speed-up is over."""
+    pairs = product(point.measured, base.measured)
+    found = {key: pair for one, other in pairs for key, pair in unlike(_terms(one), _terms(other)).items()}
+    return {} if point is base else found
+
+
+def _terms(result: Result) -> Terms:
+    parts = result.hardware
+    return Terms(*(result.rule, result.unit, result.precision, result.batch_size), parts, result.mode)
 
 
 def _marked(setting: Setting, points: Sequence[Point]) -> str:

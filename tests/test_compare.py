@@ -38,10 +38,14 @@ def pair(one: Side, other: Side) -> Compared:
         ("averaging", {"rule": "mean:skip=5"}),
         ("mode", {"mode": "accuracy"}),
         ("date", {"date": "2031-05-06"}),
+        ("hardware", {"driver": "450.80.02"}),
     ],
 )
 def test_what_is_not_like_for_like(reason: str, change: dict[str, Any]) -> None:
-    found = pair(replace(ONE, date="2031-05-05"), replace(ONE, **{"date": "2031-05-05", **change}))
+    found = pair(
+        replace(ONE, date="2031-05-05", driver="470.83.01"),
+        replace(ONE, **{"date": "2031-05-05", "driver": "470.83.01", **change}),
+    )
     assert found.reasons == (reason,)
     assert mean_ratio([found], ()) is None
     assert mean_ratio([found], (reason,)) == pytest.approx(1)

@@ -76,7 +76,7 @@ SHOWN: dict[tuple[str, str], list[list[list[str]]]] = {
         [["1", *"----"], ["8", *"----"], ["16", *"----"], ["32", *"----"]],
         [
             ["1", "-", "8.33", "-", "-"],
-            ["8", "44338.456", "58.93", "78.6", "7.07"],
+            ["8", "44338.456", "58.93", "78.6", "7.07‡"],
             ["16", *"----"],
             ["32", *"----"],
         ],
@@ -100,7 +100,7 @@ HEADS = {  # as published in Chinese
     ],
 }
 DIFFERENT = {  # published, and what its log gives
-    "deeplabv3p_mmsegmentation": [("58.2", "58.93"), ("78.5", "78.6"), ("6.98", "7.07")]
+    "deeplabv3p_mmsegmentation": [("58.2", "58.93"), ("78.5", "78.6"), ("6.98", "7.07‡")]
 }
 STRANGERS = {
     "resnet50_ngc_pytorch": ["GPUx32_time2train_ips.log", "pytorch_gpu1_fp32_bs256.txt"],
@@ -136,6 +136,34 @@ def test_published_tables_to_the_digit(name: str, folder: str, capsys: Capture) 
             [row[0] for row in table["rows"]] for table in shown if table["title"] == say("not_in_layout")
         ]
         assert others == ([STRANGERS[name]] if name in STRANGERS else [])
+
+
+NOT_ALIKE = {  # in what published figures differ from that of 1 card: their reports, their logs' stamps
+    "resnet50_ngc_tensorflow1": [
+        ("cards 32, FP32(BS=256): not like for like with cards 1, FP32(BS=256)", "driver 450.80.02"),
+        ("cards 32, FP32(BS=256): not like for like with cards 1, FP32(BS=256)", "driver 470.83.01"),
+        ("cards 32, FP32(BS=256)", "averaging (summary:train_throughput / mean:skip=5)"),
+        ("cards 32, AMP(BS=256)", "date (2022-06-14 / 2022-06-07)"),
+    ],
+    "maskrcnn_ngc_tensorflow2": [],  # nothing was published for 32 cards, whose hosts are others
+    "deeplabv3p_mmsegmentation": [
+        ("‡ cards 8, Speed-up: not like for like with 1 card", "date (2021-04-03 / 2021-03-29)")
+    ],
+}
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real logs at {REAL}; set RUNKIT_LOGS")
+@pytest.mark.parametrize("name", NOT_ALIKE)
+def test_published_figures_that_are_not_like_for_like_are_told(name: str, capsys: Capture) -> None:
+    folder = next(folder for layout, folder in SHOWN if layout == name)
+    assert main(["report", str(REAL / folder), "--layout", name, "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["tables"]
+    notes = [note for table in shown for note in table["notes"] if "like for like" in note]
+    for place, reason in NOT_ALIKE[name]:
+        assert any(note.startswith(place) and reason in note for note in notes), notes
+    assert len(notes) == len({place.partition(":")[0] for place, _ in NOT_ALIKE[name]})
+    marked = [one["unlike"] for table in shown for one in table.get("evidence", []) if "‡" in one["shown"]]
+    assert marked == ([["date"]] if name == "deeplabv3p_mmsegmentation" else [])
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"no real logs at {REAL}; set RUNKIT_LOGS")
@@ -499,6 +527,35 @@ def test_speed_up_over_a_filled_rate_is_marked() -> None:
     ]
     assert table.rows == (("1", "1992.31†", "-"), ("8", "1992.31", "1.00†"))
     assert [one.filled for one in table.evidence] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("cards", "reason"),
+    [
+        ([1], "hardware (gpu Tesla V100-SXM2-32GB * 8 / gpu Tesla V100-SXM2-16GB * 8)"),
+        ([2], None),  # what the hosts of 1 card were is not said
+    ],
+)
+def test_speed_up_over_hosts_with_other_cards_is_told(cards: list[int], reason: str | None) -> None:
+    document = json.loads(json.dumps(MADE))
+    grid = document["tables"][0]
+    grid["columns"].append({"show": "speed_up", "heading": TEXT})
+    grid["rows"] = [{"cards": n, "cells": [RULES | {"log": f"{n}.log"}, {}]} for n in (1, 8)]
+    item = {"item": TEXT, "part": "gpu"}
+    document["environment"] = [
+        item | {"value": "Tesla V100-SXM2-32GB * 8", "cards": [8]},
+        item | {"value": "Tesla V100-SXM2-16GB * 8", "cards": cards},
+    ]
+    logs = [Reading(f"{n}.log", str(n), (replace(EIGHT.runs[0], cards=n),)) for n in (1, 8)]
+    table = tables_of(load(document, "made.yml"), logs)[0]
+    assert table.rows[1][2] == ("1.00‡" if reason else "1.00")
+    assert [one.unlike for one in table.evidence] == [(), (), ("hardware",) if reason else ()]
+    assert any(note.startswith("‡") and str(reason) in note for note in table.notes) is bool(reason)
+    named = replace(
+        EIGHT.runs[0], cards=1, gpu="NVIDIA Tesla V100-SXM2-32GB"
+    )  # the log's own word counts more
+    other = tables_of(load(document, "made.yml"), [Reading("1.log", "1", (named,)), logs[1]])[0]
+    assert other.rows[1][2] == "1.00"
 
 
 def test_log_of_speed_alone_leaves_time_and_accuracy_blank() -> None:

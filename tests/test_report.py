@@ -67,6 +67,23 @@ def test_speed_up_needs_one_card_of_the_same_kind() -> None:
     assert tables([result(1, None, state="failed"), result(8, 5.0)])[1].rows[1][-1] == "-"
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"rule": "summary"}, "averaging (summary / mean:skip=5)"),
+        ({"hardware": {"cpu": "A * 4, B * 4"}}, "hardware (cpu A * 4, B * 4 / cpu A * 4)"),
+        ({"hardware": {"driver": "470.83.01"}}, None),  # of 1 card the driver is not known
+        ({}, None),
+    ],
+)
+def test_speed_up_of_what_is_not_like_for_like_is_marked(change: dict[str, Any], says: str | None) -> None:
+    same: dict[str, Any] = {"rule": "mean:skip=5", "hardware": {"cpu": "A * 4"}}
+    _, table = tables([result(1, 2.0, **same), result(8, 15.0, **{**same, **change})])
+    assert table.rows[1][-1] == ("7.50‡" if says else "7.50")
+    assert table.notes == ((f"‡ cards 8, FP32(BS=8): not like for like with 1 card: {says}",) if says else ())
+    assert "|      7.50‡ |" in markdown([table]) or not says  # numbers stay at the right
+
+
 def test_shared_note_stands_under_each_table() -> None:
     made = tables([result(1, 5.0), result(8, None, state="lost")], "all cards share one machine")
     assert len(made) == 2

@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the pairs; 1 where nothing pairs, or a pair is unlike in a way that is not allowed."""
-    from runner.comparing import REASONS, compare
+    from runner.comparable import REASONS
+    from runner.comparing import compare
     from runner.sides import sides
 
     allowed = [word for word in args.allow.split(",") if word]
