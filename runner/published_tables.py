@@ -1,9 +1,10 @@
 """Claims from a published report in Markdown: its tables, and the logs that it links.
 
-A table counts where a row says how many cards (``8``, ``8卡``, ``GPU=8,BS=4``) and a column says what it
-shows: a throughput, a time to train, an accuracy, a speed-up, or a setting such as ``AMP(BS=4)``. What
-neither says is taken from the words above the table. A link belongs to a figure where its words, or else the
-name of its file, say the same cards, precision and batch size. English and Chinese.
+A table counts where a row says how many cards (``8``, ``8卡``, ``GPU=8,BS=4``), in its first column or in
+one for that, and a column says what it shows: a throughput, a time to train, an accuracy, a speed-up, or a
+setting such as ``AMP(BS=4)``; or the other way round, where the columns are the cards. What neither says is
+taken from the words above the table. A link belongs to a figure where it stands in its cell, or where its
+words, or else the name of its file, say the same cards, precision and batch size. English and Chinese.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from typing import NamedTuple
 from runner.claims import Claim
 from runner.parsers import name_says, same_precision
 
-_LINK = re.compile(r"\[([^\]\n]{1,300})\]\(([^()\s]{1,500})\)")
-_RULED = re.compile(r"\s*\|?(?:\s*:?-{2,}:?\s*\|)+(?:\s*:?-{2,}:?\s*)?\s*")
+_LINK = re.compile(r"\[([^\]\n]{1,300})\]\(\s*<?([^()\s<>]{1,500})>?(?:\s+[\"'][^\"'\n]{0,300}[\"'])?\s*\)")
+_BY_NAME = re.compile(r"\[([^\]\n]{1,300})\]\[([^\]\n]{0,300})\]")
+_NAMED = re.compile(r"\s{0,3}\[([^\]\n^][^\]\n]{0,299})\]:\s*<?([^\s<>]{1,500})>?.*")
+_RULED = re.compile(r"\s*\|?(?:\s*:?-+:?\s*\|)+(?:\s*:?-+:?\s*)?\s*")
+_COUNTED = re.compile(r"\d{1,6}", re.ASCII)
 _FILE = re.compile(r"[^/]{1,200}\.(?:log|txt|json|out|err|gz|zst|xz|bz2)|[^/.]{1,200}", re.IGNORECASE)
 
 _CARDS = (
@@ -28,6 +32,8 @@ _ONE_CARD = re.compile(r"单卡|single[- ](?:card|gpu)", re.IGNORECASE)
 _BATCH = re.compile(r"(?:\bbs|batch[ _-]?size|samples_per_gpu) ?[=:]? ?(\d{1,7})(?!\d)", re.IGNORECASE)
 _PRECISION = re.compile(r"(?<![a-z0-9])(fp32|fp16|tf32|bf16|amp)(?![a-z0-9])", re.IGNORECASE)
 _UNIT = re.compile(r"[(\uff08]([a-z]{1,20} ?/ ?s(?:ec(?:ond)?)?)[)\uff09]", re.IGNORECASE)
+_CARDS_HEAD = re.compile(r"\W*(?:卡数?|(?:number of |num[_ ])?(?:cards?|gpus?)|gpu ?数)\W*", re.IGNORECASE)
+_BATCH_HEAD = re.compile(r"\W*(?:bs|batch[ _-]?size|samples_per_gpu)\W*", re.IGNORECASE)
 _SHOWS = (
     ("speed_up", re.compile(r"加速比|speed[- ]?up", re.IGNORECASE)),
     ("accuracy", re.compile(r"准确率|精度\(%\)|accuracy|top-?1|miou", re.IGNORECASE)),
@@ -70,7 +76,8 @@ def claims_of(text: str, place: str) -> list[Claim]:
     links = list(_links(lines))
     found = []
     for number, show, claim in _claims(lines):
-        link = _linked(claim, show, links)
+        own = next(filter(None, (_file(path) for _, path in _LINK.findall(claim.published))), None)
+        link = Link(own, _Said()) if own else _linked(claim, show, links)
         batch = claim.batch_size or link.said.batch_size
         found.append(replace(claim, log=link.name, batch_size=batch, place=f"{place}: line {number}"))
     return found
@@ -101,20 +108,38 @@ def _table(rows: Sequence[tuple[int, list[str]]], above: _Said) -> Iterator[tupl
     columns = [_said(head) for head in heads]
     framed = above._replace(cards=None)
     for number, cells in body:
-        row = _said(cells[0])
-        cards = row.cards or (int(cells[0]) if re.fullmatch(r"\d{1,6}", cells[0], re.ASCII) else None)
-        if cards is None:
-            continue
-        for head, column, cell in zip(heads[1:], columns[1:], cells[1:], strict=False):
-            if (
-                column.show is None
-                and column.precision is None
-                and not (row.batch_size and column.cards is None)
-            ):
-                continue
-            said = row._replace(cards=cards).over(column).over(framed)
-            show = column.show or "rate"
-            yield number, show, _claim(cell, show, said, head)
+        row = _row(heads, columns, cells)
+        for at, (head, column, cell) in enumerate(zip(heads, columns, cells, strict=False)):
+            if _is_figure(at, head, column, row):
+                said = row.over(column).over(framed)
+                show = column.show or "rate"
+                yield number, show, _claim(cell, show, said, head)
+
+
+def _row(heads: Sequence[str], columns: Sequence[_Said], cells: Sequence[str]) -> _Said:
+    """What a row says of all its figures: its first cell, and the columns of cards, precision, batch size."""
+    said = _Said()
+    for at, (head, column, cell) in enumerate(zip(heads, columns, cells, strict=False)):
+        number = int(cell) if _COUNTED.fullmatch(cell) else None
+        if _CARDS_HEAD.fullmatch(head):
+            said = said.over(_Said(cards=number or _said(cell).cards))
+        elif _BATCH_HEAD.fullmatch(head):
+            said = said.over(_Said(batch_size=number))
+        elif at == 0:
+            bare = None if any(map(_CARDS_HEAD.fullmatch, heads)) else number
+            said = said.over(_said(cell)._replace(show=None).over(_Said(cards=bare)))
+        elif not _says_anything(column) and number is None:
+            said = said.over(_Said(precision=_said(cell).precision))
+    return said
+
+
+def _is_figure(at: int, head: str, column: _Said, row: _Said) -> bool:
+    if _CARDS_HEAD.fullmatch(head) or _BATCH_HEAD.fullmatch(head):
+        return False
+    if row.cards is None:  # of a table whose columns are the cards
+        return at > 0 and column.cards is not None and (row.precision or row.batch_size) is not None
+    shown = (column.show or column.precision) is not None
+    return shown or (at > 0 and row.batch_size is not None and column.cards is None)
 
 
 def _claim(cell: str, show: str, said: _Said, head: str) -> Claim:
@@ -153,20 +178,28 @@ def _said(text: str) -> _Said:
 
 
 def _links(lines: Sequence[str]) -> Iterator[Link]:
+    paths = {found[1].lower(): found[2] for line in lines if (found := _NAMED.fullmatch(line))}
     for line in lines:
-        for words, path in _LINK.findall(line):
-            name = path.partition("#")[0].rpartition("/")[2]
-            if "://" in path or not _FILE.fullmatch(name) or not name:
+        by_name = [(words, paths.get((name or words).lower(), "")) for words, name in _BY_NAME.findall(line)]
+        for words, path in (*_LINK.findall(line), *by_name):
+            name = _file(path)
+            if not name:
                 continue
             named = name_says(name)
-            by_name = _Said(
+            by_file = _Said(
                 int(named["cards"]) if "cards" in named else None,
                 named.get("precision"),
                 int(named["batch_size"]) if "batch_size" in named else None,
             )
-            said = _said(words).over(by_name)
+            said = _said(words).over(by_file)
             if said.cards is not None:
                 yield Link(name, said)
+
+
+def _file(path: str) -> str:
+    """The name of the file that a link leads to; nothing where it is no log beside the report."""
+    name = path.partition("#")[0].rpartition("/")[2]
+    return name if "://" not in path and _FILE.fullmatch(name) else ""
 
 
 def _linked(claim: Claim, show: str, links: Sequence[Link]) -> Link:

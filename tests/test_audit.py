@@ -16,7 +16,9 @@ import pytest
 
 from runner import published
 from runner.audit import audit
-from runner.claims import Claim
+from runner.claims import COLUMNS, NEEDED, Claim
+from runner.io.claims import rows
+from runner.published_tables import claims_of
 
 ROOT = Path(__file__).parents[1]
 REAL = Path(os.environ.get("RUNKIT_LOGS") or ROOT / "../shared/logs")
@@ -246,6 +248,7 @@ def test_a_log_that_is_not_there_or_elsewhere(folder: Path) -> None:
         ("log,published,family\na,1,paddlesg\n", "line 2: family paddlesg: unknown; nearest: paddleseg"),
         ("log,published,rule_expr\na,1,mean:skip\n", "line 2: rule mean:skip: unknown"),
         ('log,published\n"a,1\n', "line"),
+        ("log,published,\na,1,\n", "column 3 has no name"),
     ],
 )
 def test_a_table_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None:
@@ -255,6 +258,22 @@ def test_a_table_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> N
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "log,published,rule\r\nx.txt,405.8,one\u2028two\r\n",
+        "\ufefflog;published;cards\nx.txt;405,800.5;8\n",
+        "log\tpublished\nx.txt\t405.8\n",
+        '"log", "published"\n"x.txt", "405.8"',
+        "published,log\r405.8,x.txt\r",
+    ],
+)
+def test_tables_as_programs_write_them(tmp_path: Path, text: str) -> None:
+    (tmp_path / "claims.csv").write_text(text, "utf-8", newline="")
+    ((line, row),) = rows(tmp_path / "claims.csv", COLUMNS, NEEDED)
+    assert (line, row["log"], row["published"][:3]) == (2, "x.txt", "405")
 
 
 def test_tables_for_people(folder: Path) -> None:
@@ -389,6 +408,32 @@ def test_a_report_is_its_own_table_of_claims(tmp_path: Path, words: Sequence[str
     assert done.returncode == 1
 
 
+LINKS = """
+- [8 cards, AMP, BS=64](<logs/a.txt> "the log")
+- [1\u5361 AMP BS=64][one]
+
+[one]: ./logs/b.txt
+"""
+SHAPES = (
+    "  | cards | AMP(BS=64) |\n  |-|-|\n  | 8 | 400.5 |\n  | 1 | 60 |\n",
+    "AMP(BS=64) | # GPUs\n:-: | -:\n**400.5** | 8\n60[^1] | 1\n",
+    "| | 8 cards | single GPU |\n|---|---|---|\n| AMP, BS=64 | 400.5 | 60 |\n",
+    "| \u7cbe\u5ea6 | \u5361\u6570 | \u541e\u5410 | BS |\n|--|--|--|--|\n"
+    "| AMP | 8\u5361 | 400.5 | 64 |\n| AMP | 1 | 60 | 64 |\n",
+    "| setting | speed (images/s) | cards |\n|--|--|--|\n"
+    "| AMP, BS=64 | 400.5 | 8 |\n| AMP, BS=64 | 60 | 1 |\n",
+    "| cards | AMP(BS=64) |\n|--|--|\n| 8 | [400.5](x/a.txt) |\n| 1 | [60](b.txt) |\n",
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tables_of_other_shapes(shape: str) -> None:
+    found = claims_of(f"# Results\n\n{shape}\n{LINKS}", "r.md")
+    read = [(str(one.printed), one.cards, (one.precision or "").lower(), one.batch_size) for one in found]
+    assert read == [("400.5", 8, "amp", 64), ("60", 1, "amp", 64)]
+    assert [one.log for one in found] == ["a.txt", "b.txt"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -396,6 +441,8 @@ def test_a_report_is_its_own_table_of_claims(tmp_path: Path, words: Sequence[str
         (["audit", "a.csv", "--report", "b.md", "--logs", "."], "either a table of claims"),
         (["audit", "--report", "docs/data.md", "--logs", "docs"], "no table of figures"),
         (["audit", "--report", "gone.md", "--logs", "."], "gone.md: cannot be read"),
+        (["audit", "--report", "docs", "--logs", "."], "docs: is a folder"),
+        (["audit", "docs", "--logs", "."], "docs: is a folder"),
         (["audit", "--report", "README.md", "--logs", "gone"], "gone is no folder"),
     ],
 )

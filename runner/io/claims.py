@@ -1,9 +1,10 @@
-"""Read a table of comma-separated values as rows of text, bounded, with the line of each."""
+"""Read a table of values with commas, semicolons or tabs as rows of text, bounded, with the line of each."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Collection
+from io import StringIO
 from pathlib import Path
 
 from runner.errors import UsageError
@@ -21,9 +22,12 @@ def rows(path: Path, columns: Collection[str], needed: Collection[str]) -> list[
     ``needed`` one, or has a row of more cells than columns.
     """
     place = printable(str(path))
-    reader = csv.DictReader(text(path).splitlines(keepends=True), strict=True, restval="")
+    lines = StringIO(text(path), newline="")
+    delimiter = max(",;\t", key=lines.readline().count)  # as spreadsheets of several countries write
+    lines.seek(0)
+    reader = csv.DictReader(lines, strict=True, restval="", delimiter=delimiter, skipinitialspace=True)
     try:
-        heads = list(reader.fieldnames or ())
+        reader.fieldnames = heads = [head.strip() for head in reader.fieldnames or ()]
         _check(place, heads, columns, needed)
         found = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
@@ -37,7 +41,9 @@ def rows(path: Path, columns: Collection[str], needed: Collection[str]) -> list[
 
 
 def _check(place: str, heads: list[str], columns: Collection[str], needed: Collection[str]) -> None:
-    for head in heads:
+    for number, head in enumerate(heads, 1):
+        if not head:
+            raise UsageError(f"{place}: column {number} has no name; name it or take it out")
         if head not in columns:
             raise UsageError(f"{place}: column {shown(head)}: unknown; {hint(head, columns)}")
         if heads.count(head) > 1:
@@ -49,6 +55,8 @@ def _check(place: str, heads: list[str], columns: Collection[str], needed: Colle
 
 def text(path: Path) -> str:
     """Read a text file of at most SIZE_LIMIT. Raises UsageError where it is larger, not UTF-8, or no file."""
+    if path.is_dir():
+        raise UsageError(f"{printable(str(path))}: is a folder; name a file")
     with regular(path) as file:
         data = file.read(SIZE_LIMIT + 1)
     if len(data) > SIZE_LIMIT:
