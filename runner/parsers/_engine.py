@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from runner.errors import UsageError
 from runner.model import Line, LogRun, Record
+from runner.parsers._literal import literal
 from runner.parsers._values import number, to_record, with_loss
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -191,38 +192,6 @@ def scan(lines: Iterable[Line], families: Sequence[Family]) -> list[Found]:
 def _regex(pattern: str) -> re.Pattern[str]:
     """Compile a pattern when it is first needed, and once: a log touches few of the hundreds there are."""
     return re.compile(pattern, re.ASCII)
-
-
-_PIECES = re.compile(
-    r"""(?P<plain>[^\\\[\](){}|?*+.^$])        # a character that stands for itself
-      | \\(?P<escaped>[^\w\s])|\\.|[.^$]      # likewise, or a class
-      | \[\^?\]?(?:\\.|[^\]\\])*\]            # a set
-      | (?P<open>\()|(?P<close>\))|(?P<either>\|)
-      | (?P<often>[?*+]|\{\d*,?\d*\})[?+]?     # how often the piece before it stands
-    """,
-    re.VERBOSE,
-)
-
-
-@cache
-def literal(pattern: str) -> str:
-    """Give the longest text that is in whatever ``pattern`` matches, of what stands outside of its groups.
-
-    A line without it need not be matched, and to see that it is not there takes a twentieth of the time.
-    """
-    runs, depth = [""], 0
-    for piece in _PIECES.finditer(pattern):
-        depth += bool(piece["open"]) - bool(piece["close"])
-        if piece["either"] and depth == 0:
-            return ""
-        character = piece["plain"] or piece["escaped"]
-        if character and depth == 0:
-            runs[-1] += character
-        else:
-            if piece["often"]:
-                runs[-1] = runs[-1][:-1]  # which may be absent
-            runs.append("")
-    return max(runs, key=len)
 
 
 class Matcher:
