@@ -84,6 +84,20 @@ def test_what_cannot_be_opened_is_one_line_with_file_and_remedy(
     ansible.inventory_list.cache_clear()
 
 
+def test_a_damaged_vault_is_named_and_no_file_of_ours(
+    tmp_path: Path, password: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = shutil.copytree(ROOT / "inventory" / "local", tmp_path / "damaged")
+    (cluster / "group_vars" / "all" / "vault.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    monkeypatch.setenv(VARIABLE, str(password))
+    ansible.inventory_list.cache_clear()
+    with pytest.raises(UsageError) as caught:
+        inventory.load(str(cluster), ansible.inventory_list)
+    ansible.inventory_list.cache_clear()
+    assert "vault.yml: the vault cannot be opened: " in str(caught.value)
+    assert "runkit-vault" not in str(caught.value)
+
+
 def test_what_is_vaulted_is_seen_by_roles(
     tmp_path: Path, password: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

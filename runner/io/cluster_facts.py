@@ -88,6 +88,8 @@ _OFTEN = {
     **{f"OMPI_MCA_{word}".upper(): f"OMPI_MCA_{word}" for word in _OPEN_MPI_WORDS.split()},
 }
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
+_NUMBERS = re.compile(r"[0-9.]+", re.ASCII)
 _ENV_NAME = re.compile(r"(OMPI|PRTE|PMIX)_MCA_[a-z0-9_]+|[A-Z][A-Z0-9_]*", re.ASCII)
 
 
@@ -108,11 +110,16 @@ def unfit(key: str, value: Any) -> str | None:
 
 
 def is_inside(address: str, network: str) -> bool:
-    """Whether ``address`` lies in ``network``, if that is stated. Names are not looked up, and pass."""
-    try:
-        return not network or ipaddress.ip_address(address) in ipaddress.ip_network(network)
-    except ValueError:
+    """Whether ``address`` is that of a host in ``network``, if stated. Names are not looked up, and pass."""
+    if not network or not _NUMBERS.fullmatch(address):
         return True
+    whole = ipaddress.ip_network(network)
+    ends = (whole.network_address, whole.broadcast_address) if whole.num_addresses > 2 else ()
+    return (
+        _is_host(address)
+        and ipaddress.ip_address(address) in whole
+        and ipaddress.ip_address(address) not in ends
+    )
 
 
 def _unfit_env(env: Mapping[Any, Any]) -> str | None:
@@ -152,6 +159,16 @@ def _is_network(text: str) -> bool:
         return False
 
 
+def _is_host(text: str) -> bool:
+    """Whether it is an IPv4 address or may be a name: what has no letter and is no address is a slip."""
+    try:
+        return _NAME.fullmatch(text) is not None and bool(
+            not _NUMBERS.fullmatch(text) or ipaddress.ip_address(text)
+        )
+    except ValueError:
+        return False
+
+
 def _matches(pattern: str) -> Callable[[str], bool]:
     compiled = re.compile(pattern, re.ASCII)
     return lambda text: compiled.fullmatch(text) is not None
@@ -176,6 +193,6 @@ _FORMS: Mapping[str, tuple[Callable[[str], bool], str]] = {
         lambda text: text.isdigit() and int(text) <= MOST_CARDS * MOST_CARDS,
         "the number of all cards, or 0",
     ),
-    "ansible_host": (_matches(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"), "a host name or an IPv4 address"),
+    "ansible_host": (_is_host, "a host name or an IPv4 address"),
     "bench_agent_root": (lambda text: text.startswith(("/", "~/")), "a full path, or begin with ~/"),
 }

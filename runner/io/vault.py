@@ -66,4 +66,5 @@ def _problem(ciphertext: str, environment: Mapping[str, str]) -> str | None:
         return f"no password; write it to a file and name that, {PASSWORD_FILE}=FILE"
     if not Path(named).exists():
         return f"{PASSWORD_FILE} names {shown(named)}, which does not exist"
-    return f"{printable(said[0].removeprefix('[ERROR]: '))[:300]}; {PASSWORD_FILE} names {shown(named)}"
+    reason = said[0].removeprefix("[ERROR]: ").replace(f" for {file.name}", "")  # our copy, gone by now
+    return f"{printable(reason)[:300]}; {PASSWORD_FILE} names {shown(named)}"
