@@ -19,6 +19,7 @@ from runner.names import hint, is_name, is_word, shown
 MODES = ("throughput", "time_to_train", "accuracy")
 # How many of these a file may list; it takes what they are multiplied with to find each cell's variant.
 MOST = {"precisions": 16, "batch_sizes": 64, "cards": 64, "modes": len(MODES), "variants": 128}
+MANY_HOSTS = tuple(name for name, launcher in LAUNCHERS.items() if launcher.many_hosts)
 LONGEST_WORD = 48  # of a workload's name or a precision, which become part of the names of files
 
 
@@ -41,9 +42,16 @@ def workload(name: str, document: Mapping[str, Any], families: Sequence[str], pa
     return made
 
 
-def matching(made: Workload, mode: str, cards: int, precision: str) -> list[int]:
-    """Return the indices of the variants that match; a cell is served by exactly one."""
-    return [i for i, variant in enumerate(made.variants) if _matches(variant, mode, cards, precision)]
+def matching(made: Workload, mode: str, cards: int, precision: str, hosts: int) -> list[int]:
+    """Return the indices of the variants that match; a cell is served by exactly one.
+
+    Where one of a launcher of one host and one of several match, the ``hosts`` of the cell decide: 8 cards
+    are one host in one cluster, and two in another.
+    """
+    found = [i for i, variant in enumerate(made.variants) if _matches(variant, mode, cards, precision)]
+    many = [i for i in found if made.variants[i].launcher in MANY_HOSTS]
+    one = [i for i in found if i not in many]
+    return (many if hosts > 1 else one) if many and one else found
 
 
 def _matches(variant: Variant, mode: str, cards: int, precision: str) -> bool:
@@ -186,8 +194,8 @@ def _match_problems(made: Workload) -> Iterator[str]:
     if len(counts) > MOST["cards"]:
         yield f"variants: more than {MOST['cards']} different numbers of cards"
         return
-    for mode, precision, cards in product(made.modes, made.precisions, counts):
-        found = matching(made, mode.name, cards, precision)
+    for mode, precision, cards, hosts in product(made.modes, made.precisions, counts, (1, 2)):
+        found = matching(made, mode.name, cards, precision, hosts)
         if len(found) > 1 or (not found and cards in made.cards):
             which = " and ".join(f"variants[{i}]" for i in found) or "no variant"
             yield f"variants: {which} for {mode.name}, {cards} cards, {precision}; exactly one must match"

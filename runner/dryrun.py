@@ -70,7 +70,6 @@ def _script(cell: Cell, cluster: Cluster) -> str:
         f'export RUNKIT_RUN="${{RUNKIT_RUN:-by-hand}}" RUNKIT_CELL={shlex.quote(cell.id)}',
         'export TMPDIR="${TMPDIR:-/tmp}"',
         *(f"export {name}={shlex.quote(text)}" for name, text in cell.env.items()),
-        "[ -f host ] || uname -n >host",
         f"mkdir -p cells/{cell.id}/logs",
         f"exec {shlex.join(cell.argv)}",
     ]

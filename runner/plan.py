@@ -201,7 +201,7 @@ def _placed(cell: Cell, workload: Workload, cluster: Cluster) -> Cell:
     placement = place(cell.cards, cluster)
     values = _values(cell, cluster, placement, workload)
     cell = replace(cell, log_name=fill(cell.log_name, values))
-    found = matching(workload, cell.mode, cell.cards, cell.precision)
+    found = matching(workload, cell.mode, cell.cards, cell.precision, len(placement))
     if not placement:
         first, *more = whole_hosts(cluster)
         text = f"are not whole hosts; up to {first} fit on one, or {_listed(more)} on several"
@@ -212,7 +212,7 @@ def _placed(cell: Cell, workload: Workload, cluster: Cluster) -> Cell:
     variant = workload.variants[found[0]]
     launcher = LAUNCHERS[variant.launcher]
     if len(placement) > 1 and not launcher.many_hosts:
-        text = f"starts on one host, {cell.cards} cards need {len(placement)}"
+        text = f"starts on one host, {cell.cards} cards need {len(placement)}; it takes a variant of its own"
         return replace(cell, reason=f"launcher {variant.launcher} {text}")
     if reason := limits.refusal(workload, cluster, cell, placement, launcher):
         return replace(cell, reason=reason)

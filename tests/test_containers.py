@@ -7,6 +7,7 @@ it. Where a change is meant: RUNKIT_GOLDEN=write makes them anew, and the diff i
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -81,6 +82,54 @@ def test_scripts_are_clean(name: str, tmp_path: Path) -> None:
     shellcheck = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([shellcheck, *found], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_scripts_on_a_shared_folder_write_below_each_host_of_their_own(tmp_path: Path) -> None:
+    """Where hosts share the folder, no file of one may say who another is."""
+    chosen, folder = load("deeplabv3p_paddle"), tmp_path / "scripts"
+    found = cells(chosen.name, v100x32(), cards=(16,))
+    scripts.write(folder, dryrun.scripts(found, v100x32(), [chosen]), [chosen])
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    for name, text in (("mpirun", "exit 0"), ("uname", 'echo "$HOST_HERE"'), ("docker", "exit 0")):
+        (bin_ / name).write_text(f"#!/bin/sh\n{text}\n")
+        (bin_ / name).chmod(0o755)
+    way = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
+    subprocess.run(["sh", folder / f"{found[0].id}.sh"], check=True, env={**way, "HOST_HERE": "gpu1"})
+    for host in ("gpu1", "gpu2"):
+        node = ["sh", "shim.sh", found[0].id, "sh", f"cells/{found[0].id}/node.sh"]
+        subprocess.run(node, check=False, cwd=folder, env={**way, "HOST_HERE": host})
+    logs = folder / "cells" / found[0].id / "logs"
+    assert sorted(path.name for path in logs.iterdir()) == ["gpu1", "gpu2"]
+
+
+@pytest.mark.parametrize("name", ["deeplabv3p_mmsegmentation", "deeplabv3p_paddle", "resnet50_ngc_pytorch"])
+def test_8_cards_of_two_hosts_are_started_on_both(name: str) -> None:
+    """The same count of cards is a cell of one host here and of several there."""
+    hosts = tuple(replace(host, cards=4) for host in v100x32().hosts[:2])
+    (cell,) = cells(name, v100x32(hosts=hosts), cards=(8,), precisions=load(name).precisions[:1])
+    assert [(placed.host, placed.ranks) for placed in cell.placement] == [("gpu1", 1), ("gpu2", 1)]
+    command = cell.scripts["node.sh"].splitlines()[-1]
+    if name == "deeplabv3p_paddle":
+        assert "--ips 192.168.10.11,192.168.10.12 --gpus 0,1,2,3 " in command
+    else:
+        assert re.search(r"--nproc_per_node[ =]4 .*--nnodes[ =]2 .*--node_rank[ =]", command)
+    (alone,) = cells(name, v100x32(), cards=(8,))
+    assert [(placed.host, placed.ranks) for placed in alone.placement] == [("gpu1", 1)]
+
+
+def test_a_smaller_batch_trains_alike() -> None:
+    """The learning rate belongs to the images of a step, which accumulation keeps."""
+    (cell,) = cells(
+        "resnet50_ngc_pytorch",
+        v100x32(),
+        cards=(8,),
+        modes=("time_to_train",),
+        batch_sizes=(128,),
+        hours=True,
+    )
+    command = cell.scripts["node.sh"].splitlines()[-1]
+    assert "-b 128 --optimizer-batch-size 2048 --lr 2.048 " in command
 
 
 def test_a_folder_of_scripts_is_new(tmp_path: Path) -> None:
