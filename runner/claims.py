@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from runner.parsers import families
 from runner.published import figure, undressed
 from runner.rates import parse_rule
 
+_NO_MODEL = re.compile(
+    r"\b\d+ ?gi?b?\b|\b\d+ ?[x\u00d7*]|(?<=\d) ?[x\u00d7*] ?\d+\b|\bsxm\d?\b|rtx|gtx", re.ASCII
+)
 NEEDED = ("log", "published")
 _SHOWS = {
     **dict.fromkeys(("x", "times", "speedup", "speed-up"), "speed_up"),
@@ -133,3 +137,15 @@ def _count(said: Mapping[str, str], key: str, place: str) -> int | None:
 
 def _lower(text: str | None) -> str | None:
     return text.strip().lower() if text else None
+
+
+def same_hardware(claimed: str, found: str) -> bool:
+    """Whether two names may be of the same card: they share a model, such as V100, or one names none."""
+    one, other = _models(claimed), _models(found)
+    return not one or not other or bool(one & other)
+
+
+def _models(name: str) -> set[str]:
+    """The models of cards in a name: words with digits that are no memory, count or socket."""
+    words = re.split(r"[^a-z0-9]+", _NO_MODEL.sub(" ", name.lower()))
+    return {word for word in words if re.search(r"[a-z]\d|\d{3}", word)}

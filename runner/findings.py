@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from runner.claims import Claim, Rates
+from runner.claims import Claim, Rates, same_hardware
 from runner.model import LogRun
 from runner.names import printable
 from runner.parsers import same_precision
 from runner.published import decimals, shows
 from runner.rates import FEW, all_cards, parse_rule, scale_of, select
 
+LULL = 0.95  # of the fastest record so far: a start that falls below it has stalled
 NAMED = 5  # figures or logs that a finding names
 
 
@@ -75,7 +75,7 @@ def _against_log(claim: Claim, run: LogRun) -> Iterator[tuple[str, str]]:
     if mine and run.precision and not same_precision(mine, run.precision):
         text = f"published as {printable(claim.precision or mine)}, the log has {run.precision}"
         yield "precision_differs", text
-    if claim.hardware and run.gpu and not _same_hardware(claim.hardware, run.gpu):
+    if claim.hardware and run.gpu and not same_hardware(claim.hardware, run.gpu):
         text = f"published for {printable(claim.hardware)}, the log has {printable(run.gpu)}"
         yield "hardware_differs", text
 
@@ -118,7 +118,7 @@ def _rounded_before(each: float, cards: int, printed: Decimal) -> Decimal | None
 
 def _included(run: LogRun, rule: str) -> Iterator[tuple[str, str]]:
     """Warm-up and stalls among the records that the rule works on, as the steady rate found them."""
-    outside = {one["record"]: one["reason"] for one in (run.steady or {}).get("left_out", ())}
+    outside = dict(_outside(run))
     positions = _positions(run, rule)
     for code, reasons in (
         ("includes_warm_up", ("warm_up",)),
@@ -127,6 +127,17 @@ def _included(run: LogRun, rule: str) -> Iterator[tuple[str, str]]:
         hit = [at for at in positions if outside.get(at) in reasons]
         if hit:
             yield code, f"{len(hit)} of {len(positions)} records, the first is record {hit[0]}"
+
+
+def _outside(run: LogRun) -> Iterator[tuple[int, str]]:
+    """The records outside the steady part, and why; slow ones of a start that gets faster are no stall."""
+    steady, scale, fastest = run.steady or {}, scale_of(run), 0.0
+    for one in steady.get("left_out", ()):
+        at, reason = one["record"], one["reason"]
+        value = next(iter(all_cards((run.records[at],), run.scope, scale)), 0.0)
+        rises = at < steady["first"] and value >= LULL * fastest
+        yield at, "warm_up" if reason == "stall" and rises else reason
+        fastest = max(fastest, value)
 
 
 def _positions(run: LogRun, rule: str) -> list[int]:
@@ -227,13 +238,3 @@ def _speed_ups(claims: Sequence[Claim]) -> Iterator[Finding]:
         if top and base and not shows(float(top / base), printed):
             text = f"{printed} published, {top} / {base} is {float(top / base):.4g}"
             yield Finding("speedup_wrong", tuple(sorted({at, many, one})), text)
-
-
-def _same_hardware(claimed: str, found: str) -> bool:
-    """Whether a model of card, such as V100, is one word of the name that the log has."""
-    words = _words(found)
-    return any(word in words for word in _words(claimed) if any(letter.isdigit() for letter in word))
-
-
-def _words(text: str) -> list[str]:
-    return re.split(r"[^a-z0-9]+", text.lower())

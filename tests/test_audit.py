@@ -16,7 +16,7 @@ import pytest
 
 from runner import published
 from runner.audit import audit
-from runner.claims import COLUMNS, NEEDED, Claim
+from runner.claims import COLUMNS, NEEDED, Claim, same_hardware
 from runner.io.claims import rows
 from runner.published_tables import claims_of
 
@@ -138,6 +138,17 @@ def test_few_records_are_told(folder: Path) -> None:
     assert found["rows"][0]["findings"] == ["few_records"]
 
 
+def test_a_ramp_is_a_warm_up_and_a_pause_is_a_stall(tmp_path: Path) -> None:
+    noise = [((at * 37) % 29 - 14) / 8 for at in range(200)]
+    ramp = [400 - 300 * 0.8**at + more for at, more in enumerate(noise)]
+    pause = [80.5 if at in (100, 101) else 400 + more for at, more in enumerate(noise)]
+    for name, rates in (("ramp.txt", ramp), ("pause.txt", pause)):
+        log(tmp_path / name, rates)
+        text = {"log": name, "published": f"{sum(rates) / 200:.2f}", "rule_expr": "mean:skip=0"}
+        found = {code for code in codes(audited(tmp_path, text)) if code.startswith("includes")}
+        assert found == {"includes_warm_up" if rates is ramp else "includes_stall"}
+
+
 def test_what_the_log_says_otherwise(folder: Path) -> None:
     found = audited(
         folder,
@@ -150,6 +161,24 @@ def test_what_the_log_says_otherwise(folder: Path) -> None:
         },
     )
     assert set(codes(found)) >= {"batch_differs", "cards_differ", "precision_differs"}
+
+
+@pytest.mark.parametrize(
+    ("claimed", "found", "same"),
+    [
+        ("V100", "Tesla V100-SXM2-32GB", True),
+        ("8xV100", "Tesla V100-SXM2-32GB", True),
+        ("V100x8", "Tesla V100-SXM2-32GB", True),
+        ("4 * DGX-1 (8x V100 16GB)", "Tesla V100-SXM2-16GB", True),
+        ("DGX-1", "Tesla V100-SXM2-16GB", True),
+        ("RTX4090", "NVIDIA GeForce RTX 4090", True),
+        ("H100 80GB", "NVIDIA A100-SXM4-80GB", False),
+        ("V100-SXM2-32G", "Tesla P100-SXM2-16GB", False),
+        ("A100", "Tesla V100-SXM2-32GB", False),
+    ],
+)
+def test_names_of_one_card(claimed: str, found: str, same: bool) -> None:
+    assert same_hardware(claimed, found) is same
 
 
 def test_fp16_and_amp_are_the_same(folder: Path) -> None:
