@@ -9,16 +9,14 @@ either side carries no interval, nothing is said of the change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import exp, fsum, log, sqrt
 
-from runner.comparable import REASONS, Terms, hardware, unlike
+from runner.comparable import Terms, hardware, unlike
 from runner.model import LogRun
 from runner.rates import rate
 from runner.uncertainty import student_t
-
-__all__ = ["REASONS", "STEADY", "Compared", "Side", "compare", "lines", "mean_ratio", "reasons"]
 
 STEADY = "steady"  # the rate of the steady part of a run, by runner.steady
 
@@ -147,24 +145,3 @@ def _error(side: Side) -> tuple[float, float] | None:
     logs = [log(one) for one in side.rates]
     mean = fsum(logs) / number
     return fsum((one - mean) ** 2 for one in logs) / (number - 1) / number, number - 1.0
-
-
-def lines(pairs: Sequence[Compared]) -> Iterator[tuple[str, ...]]:
-    """One line of text per pair, for tables."""
-    for pair in pairs:
-        setting = " ".join(
-            str(word) for word in (pair.a.precision, pair.a.batch_size and f"BS={pair.a.batch_size}") if word
-        )
-        interval = f"{pair.ci95[0]:.4f} to {pair.ci95[1]:.4f}" if pair.ci95 else "-"
-        change = {None: "unknown: no interval", True: "more than noise", False: "within noise"}[pair.changed]
-        yield (
-            str(pair.a.cards),
-            pair.a.what,
-            setting,
-            f"{pair.a.rate:.6g}",
-            f"{pair.b.rate:.6g}",
-            f"{pair.ratio:.4f}",
-            interval,
-            change,
-            ", ".join(pair.reasons) or "yes",
-        )

@@ -9,6 +9,7 @@ from runner.comparable import Terms
 from runner.layouts import BLANK, BLANKS, Reference
 from runner.messages import Messages
 from runner.model import Evidence
+from runner.published import figure, shows
 from runner.readings import Wanted
 
 FILLED = "\N{DAGGER}"  # marks a figure from a log that the publication does not name
@@ -44,21 +45,16 @@ class Figure(NamedTuple):
 
 
 def in_format(value: float, form: str) -> str:
-    return _cut(value, int(form[1:-1])) if form.endswith("t") else format(value, form)
-
-
-def _cut(value: float, digits: int) -> str:
-    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_DOWN))
+    """Write a figure in the format of a Reference."""
+    if not form.endswith("t"):
+        return format(value, form)
+    return str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-int(form[1:-1])), ROUND_DOWN))
 
 
 def difference(cell: Cell, evidence: Evidence, say: Messages) -> tuple[str, ...]:
     """Say where a figure is not the published one: neither rounded to its digits, nor cut off, nor %.6g."""
-    if evidence.published is None:
-        return ()
-    plain = evidence.published.replace(",", "")
-    digits = len(plain.partition(".")[2])
-    value = evidence.value
-    if plain in (f"{value:.{digits}f}", _cut(value, digits), f"{value:.6g}"):
+    printed = None if evidence.published is None else figure(evidence.published)
+    if printed is None or shows(evidence.value, printed):
         return ()
     shown = {"published": evidence.published, "shown": evidence.shown}
     return (say("differs", cell=cell.wanted.place, **shown),)

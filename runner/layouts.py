@@ -13,6 +13,7 @@ from typing import Any
 from runner.errors import UsageError
 from runner.messages import LANGUAGES
 from runner.names import hint, shown
+from runner.published import figure
 from runner.rates import parse_rule
 from runner.records import decode
 
@@ -20,8 +21,6 @@ BLANK = "-"
 BLANKS = (BLANK, "--", "\u2014\u2014")  # how publications show that there is no figure
 PARTS = ("gpu", "driver", "cpu", "memory")  # of hosts, in which figures must not differ to be like for like
 FIGURES = ("rate", "time_to_train_s", "time_to_target_s", "accuracy", "speed_up")
-
-_PUBLISHED = r"\d{1,3}(?:,\d{3})*(?:\.\d+)?|\d+(?:\.\d+)?"
 
 Text = Mapping[str, str]  # language to words
 
@@ -193,7 +192,7 @@ def _check(grid: Grid, key: str) -> None:
 
 
 def _check_cell(cell: Reference, show: str, key: str) -> None:
-    if cell.published not in BLANKS and not re.fullmatch(_PUBLISHED, cell.published, re.ASCII):
+    if cell.published not in BLANKS and figure(cell.published) is None:
         raise UsageError(f"{key}.published: {shown(cell.published)}; write a number, or - or -- for a blank")
     if show == "speed_up" and (cell.log or cell.aliases or cell.rule):
         raise UsageError(f"{key}: a speed_up is taken from the rates; leave log, aliases and rule out")

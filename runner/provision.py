@@ -19,7 +19,6 @@ _SENT = re.compile(
     r"fingerprint for the (\S+) key sent by the remote host is\s+(SHA256:[A-Za-z0-9+/]+)", re.ASCII
 )
 _OFFENDING = re.compile(r"Offending \S+ key in (\S.*):\d+\s*$", re.MULTILINE)
-_UNKNOWN = re.compile(r"No (\S+) host key is known for (\S+)|authenticity of host '(\S+)")
 
 # The words of ssh, sudo and Ansible, and what to do about them.
 _REMEDIES = (

@@ -25,7 +25,6 @@ from runner.errors import UsageError
 from runner.model import LogRun, Record
 from runner.names import shown
 
-SCOPES = ("global", "per_card", "per_host", "per_thread", "seconds_per_step")
 FEW = 10  # a figure from fewer records, or from so few behind the warm-up, is flagged
 
 _FORM = (

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from runner.comparing import REASONS, Compared, Side, compare, mean_ratio
+from runner.comparable import REASONS
+from runner.comparing import Compared, Side, compare, mean_ratio
 from runner.steady import Sample, steady
 from runner.uncertainty import NORMAL
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HELP = "hold published figures against the logs that they cite"
 EXAMPLE = "python -m runner audit claims.csv --logs ../logs"
 
-FORMATS = ("text", "md", "json")
+FORMATS = ("text", "md", "json")  # the first two are the same: Markdown that people can read as it is
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     claimed = _of_table(Path(args.claims)) if args.claims else _of_report(Path(args.report), folder)
     verdicts, findings = audit(claimed, _runs(claimed, folder))
     form = "json" if args.json else args.format
-    print(_document(verdicts, findings) if form == "json" else _shown(verdicts, findings, form))
+    print(_document(verdicts, findings) if form == "json" else _shown(verdicts, findings))
     return 0 if passed(verdicts) else 1
 
 
@@ -101,8 +101,6 @@ def _runs(claimed: Sequence[Claim], folder: Path) -> list[LogRun | None]:
     from runner.gathering import read_all
     from runner.parsers import NOTHING_KNOWN
 
-    if not folder.is_dir():
-        raise UsageError(f"--logs: {printable(str(folder))} is no folder; name the one that holds the logs")
     names = dict.fromkeys(claim.log for claim in claimed if claim.log)
     there = {name: path for name in names if (path := _below(folder, name)) is not None}
     contents: dict[str, Content] = {}
@@ -172,7 +170,7 @@ def _document(rows: Sequence[Row], findings: Sequence[Finding]) -> str:
     return json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def _shown(rows: Sequence[Row], findings: Sequence[Finding], form: str) -> str:
+def _shown(rows: Sequence[Row], findings: Sequence[Finding]) -> str:
     from runner.render import markdown
 
     table = Table(

@@ -18,6 +18,7 @@ HELP = "two runs, folders of logs or published reports side by side"
 EXAMPLE = "python -m runner compare runs/before runs/after"
 
 FORMATS = ("md", "json")
+CHANGES = {None: "unknown: no interval", True: "more than noise", False: "within noise"}
 HEADINGS = ("cards", "what", "setting", "A", "B", "B / A", "95 %", "change", "like for like")
 
 
@@ -64,7 +65,7 @@ def _named(side: Side) -> str:
 
 
 def _table(pairs: Sequence[Compared], allowed: Collection[str]) -> str:
-    from runner.comparing import lines, mean_ratio
+    from runner.comparing import mean_ratio
     from runner.model import Table
     from runner.render import markdown
 
@@ -75,7 +76,22 @@ def _table(pairs: Sequence[Compared], allowed: Collection[str]) -> str:
         notes.append(
             f"left out of it, as not like for like: {left_out} of {len(pairs)}; --allow takes them in"
         )
-    return markdown([Table("A and B", HEADINGS, tuple(lines(pairs)), tuple(notes))]) if pairs else ""
+    return markdown([Table("A and B", HEADINGS, tuple(map(_row, pairs)), tuple(notes))]) if pairs else ""
+
+
+def _row(pair: Compared) -> tuple[str, ...]:
+    setting = (pair.a.precision, pair.a.batch_size and f"BS={pair.a.batch_size}")
+    return (
+        str(pair.a.cards),
+        pair.a.what,
+        " ".join(str(word) for word in setting if word),
+        f"{pair.a.rate:.6g}",
+        f"{pair.b.rate:.6g}",
+        f"{pair.ratio:.4f}",
+        f"{pair.ci95[0]:.4f} to {pair.ci95[1]:.4f}" if pair.ci95 else "-",
+        CHANGES[pair.changed],
+        ", ".join(pair.reasons) or "yes",
+    )
 
 
 def _document(pairs: Sequence[Compared], allowed: Collection[str]) -> str:
@@ -100,5 +116,5 @@ def _document(pairs: Sequence[Compared], allowed: Collection[str]) -> str:
 
 
 def _side(side: Side) -> dict[str, object]:
-    keys = ("source", "rate", "rates", "rule", "unit", "precision", "batch_size", "hardware", "mode", "date")
-    return {key: getattr(side, key) for key in keys}
+    keys = ("source", "rate", "rates", "rule", "unit", "precision", "batch_size")
+    return {key: getattr(side, key) for key in (*keys, "hardware", "driver", "mode", "date")}

@@ -11,7 +11,7 @@ from typing import Any
 from runner.errors import UsageError
 from runner.io.contents import Entry, tar_entries, zip_data, zip_entries
 from runner.io.packing import Budget, Readable, unpacked
-from runner.io.sources import CHUNK, HEAD, Reading, Refused, Source, archived, place, read_fully, regular
+from runner.io.sources import CHUNK, HEAD, OpenLog, Refused, Source, archived, place, read_fully, regular
 
 MEMBERS_LIMIT = 20_000  # headers of an archive, those of folders included
 
@@ -136,9 +136,9 @@ class _Member:
     def __init__(self, archive: _Archive, entry: Entry, where: str) -> None:
         self._archive, self._entry, self._where = archive, entry, where
 
-    def open(self) -> Reading:
+    def open(self) -> OpenLog:
         stored = _Stored(self._archive, self._entry, self._where)
-        return Reading(stored, self._where, self._archive.budget)
+        return OpenLog(stored, self._where, self._archive.budget)
 
 
 class _Stored(RawIOBase):

@@ -58,9 +58,9 @@ class File:
         except OSError:
             return 0
 
-    def open(self) -> Reading:
+    def open(self) -> OpenLog:
         """Open it; reading unpacks it."""
-        return Reading(regular(self.path), place(self.path), Budget(place(self.path)))
+        return OpenLog(_AsItIs(regular(self.path)), place(self.path), Budget(place(self.path)))
 
 
 class Refused:
@@ -74,7 +74,7 @@ class Refused:
         raise self.error
 
 
-class Reading:
+class OpenLog:
     """The bytes of ``raw``, unpacked and hashed: see Opened. Closes ``raw`` in the end."""
 
     def __init__(self, raw: RawIOBase, place: str, budget: Budget) -> None:
@@ -117,6 +117,26 @@ class Reading:
             advice = "unpack what it lies in and name the folder"
             raise UsageError(f"{self._place}: an archive within an archive is not opened; {advice}")
         return stream
+
+
+class _AsItIs(RawIOBase):
+    """A file to where it ends when it is opened: one that is written as fast as it is read would not end."""
+
+    def __init__(self, file: FileIO) -> None:
+        super().__init__()
+        self.file, self.left = file, os.fstat(file.fileno()).st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        size = self.file.readinto(memoryview(buffer)[: self.left]) or 0
+        self.left -= size
+        return size
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
 
 
 class _Hashed(RawIOBase):
