@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from typing import Self
 
@@ -13,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.io.logs import LINE_LIMIT, Log
-from runner.io.pieces import BLOCK
+from runner.io.logs import Log
+from runner.io.pieces import BLOCK, LINE_LIMIT, is_utf8
 from runner.model import Line
 from runner.parsers import Family, families
 from runner.parsers._engine import Matcher, scan, words_of
@@ -113,3 +114,28 @@ def test_a_tag_reaches_a_record_behind_skipped_pieces_and_the_end_of_a_block() -
     for block in (61, 1009, BLOCK):
         found = [line for line in log_of(data, block).holding(["runkit "]) if "runkit" in line.text]
         assert [(line.number, line.rank) for line in found] == [(1, 3), (2, None)]
+
+
+EDGES = [0x0A, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED]
+EDGES += [0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF]
+
+
+def decodes(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def test_what_is_utf8_is_what_decodes() -> None:
+    """Every sequence of up to three bytes, and continuations of the longest, at the edges of the table."""
+    short = [bytes(each) for length in (1, 2, 3) for each in product(EDGES, repeat=length)]
+    four = [b"\xf0\x90" + bytes(each) for each in product(EDGES, repeat=3)]
+    assert [data for data in (*short, *four) if is_utf8(data) != decodes(data)] == []
+
+
+@given(st.lists(st.one_of(st.binary(max_size=5), st.text(max_size=3).map(str.encode)), max_size=8))
+def test_any_bytes_are_utf8_or_not(parts: list[bytes]) -> None:
+    data = b"".join(parts)
+    assert is_utf8(data) == decodes(data)
