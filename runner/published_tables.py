@@ -12,15 +12,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from runner.claims import Claim
+from runner.errors import UsageError
 from runner.parsers import name_says, same_precision
 
-_LINK = re.compile(r"\[([^\]\n]{1,300})\]\(\s*<?([^()\s<>]{1,500})>?(?:\s+[\"'][^\"'\n]{0,300}[\"'])?\s*\)")
-_BY_NAME = re.compile(r"\[([^\]\n]{1,300})\]\[([^\]\n]{0,300})\]")
+_LINK = re.compile(r"\[([^\[\]\n]{1,300})\]\(\s*<?([^()\s<>]{1,500})>?(?:\s+[\"'][^\"'\n]{0,300}[\"'])?\s*\)")
+_BY_NAME = re.compile(r"\[([^\[\]\n]{1,300})\]\[([^\]\n]{0,300})\]")
 _NAMED = re.compile(r"\s{0,3}\[([^\]\n^][^\]\n]{0,299})\]:\s*<?([^\s<>]{1,500})>?.*")
-_RULED = re.compile(r"\s*\|?(?:\s*:?-+:?\s*\|)+(?:\s*:?-+:?\s*)?\s*")
+_RULED = re.compile(r"\|?(?:\s*:?-+:?\s*\|)+(?:\s*:?-+:?)?")
+LIMIT = 2000  # figures, or links: each is held against each
 _COUNTED = re.compile(r"\d{1,6}", re.ASCII)
 _FILE = re.compile(r"[^/]{1,200}\.(?:log|txt|json|out|err|gz|zst|xz|bz2)|[^/.]{1,200}", re.IGNORECASE)
 
@@ -71,11 +74,17 @@ class Link(NamedTuple):
 
 
 def claims_of(text: str, place: str) -> list[Claim]:
-    """Find the claims in a report, in order, each with the name of the log that is linked for it, or none."""
+    """Find the claims in a report, in order, each with the name of the log that is linked for it, or none.
+
+    Raises UsageError where there are more than LIMIT.
+    """
     lines = text.splitlines()
-    links = list(_links(lines))
+    links = list(islice(_links(lines), LIMIT + 1))
+    stated = list(islice(_claims(lines), LIMIT + 1))
+    if max(len(links), len(stated)) > LIMIT:
+        raise UsageError(f"{place}: more than {LIMIT} figures or links; split it")
     found = []
-    for number, show, claim in _claims(lines):
+    for number, show, claim in stated:
         own = next(filter(None, (_file(path) for _, path in _LINK.findall(claim.published))), None)
         link = Link(own, _Said()) if own else _linked(claim, show, links)
         batch = claim.batch_size or link.said.batch_size
@@ -87,7 +96,7 @@ def _claims(lines: Sequence[str]) -> Iterator[tuple[int, str, Claim]]:
     above = _Said()
     at = 0
     while at < len(lines):
-        if at + 1 < len(lines) and "|" in lines[at] and _RULED.fullmatch(lines[at + 1]):
+        if at + 1 < len(lines) and "|" in lines[at] and _RULED.fullmatch(lines[at + 1].strip()):
             end = next((row for row in range(at + 2, len(lines)) if "|" not in lines[row]), len(lines))
             yield from _table([*_cells_of(lines, at, end)], above)
             at = end
@@ -107,8 +116,9 @@ def _table(rows: Sequence[tuple[int, list[str]]], above: _Said) -> Iterator[tupl
     (_, heads), *body = rows
     columns = [_said(head) for head in heads]
     framed = above._replace(cards=None)
+    counted = any(map(_CARDS_HEAD.fullmatch, heads))
     for number, cells in body:
-        row = _row(heads, columns, cells)
+        row = _row(heads, columns, cells, counted)
         for at, (head, column, cell) in enumerate(zip(heads, columns, cells, strict=False)):
             if _is_figure(at, head, column, row):
                 said = row.over(column).over(framed)
@@ -116,8 +126,11 @@ def _table(rows: Sequence[tuple[int, list[str]]], above: _Said) -> Iterator[tupl
                 yield number, show, _claim(cell, show, said, head)
 
 
-def _row(heads: Sequence[str], columns: Sequence[_Said], cells: Sequence[str]) -> _Said:
-    """What a row says of all its figures: its first cell, and the columns of cards, precision, batch size."""
+def _row(heads: Sequence[str], columns: Sequence[_Said], cells: Sequence[str], counted: bool) -> _Said:
+    """What a row says of all its figures: its first cell, and the columns of cards, precision, batch size.
+
+    ``counted``: a column has the cards, so that a number in the first is something else.
+    """
     said = _Said()
     for at, (head, column, cell) in enumerate(zip(heads, columns, cells, strict=False)):
         number = int(cell) if _COUNTED.fullmatch(cell) else None
@@ -126,7 +139,7 @@ def _row(heads: Sequence[str], columns: Sequence[_Said], cells: Sequence[str]) -
         elif _BATCH_HEAD.fullmatch(head):
             said = said.over(_Said(batch_size=number))
         elif at == 0:
-            bare = None if any(map(_CARDS_HEAD.fullmatch, heads)) else number
+            bare = None if counted else number
             said = said.over(_said(cell)._replace(show=None).over(_Said(cards=bare)))
         elif not _says_anything(column) and number is None:
             said = said.over(_Said(precision=_said(cell).precision))
