@@ -91,6 +91,23 @@ def test_every_family_has_a_pair() -> None:
     assert {path.with_suffix(".json") for path in CASES} == set(PAIRS.glob("*/*.json"))
 
 
+def told(run: LogRun) -> tuple[object, ...]:
+    return (
+        *(run.cards, run.hosts, run.batch_size, run.global_batch, run.precision, run.model, run.gpu),
+        *(len(run.records), run.rate, run.accuracy, run.time_to_train_s),
+    )
+
+
+@case
+def test_a_log_behind_itself_has_each_run_twice(path: Path, tmp_path: Path) -> None:
+    """What stands before a run is of that run, and not of the one above it."""
+    once = path.read_bytes().rstrip(b"\n") + b"\n"
+    (tmp_path / "twice").write_bytes(once * 2)
+    alone, twice = ([told(run) for run in runs_of(file, "log")] for file in (path, tmp_path / "twice"))
+    only_a_last_line = path.parent.name == "dll_tf_bert" and path.stem == "squad"
+    assert sorted(map(repr, twice)) == sorted(map(repr, alone if only_a_last_line else alone * 2))
+
+
 @case
 def test_no_other_family_claims_the_log(path: Path) -> None:
     assert detect(Log(path, path.name)) == (path.parent.name,)

@@ -44,11 +44,11 @@ class Row(NamedTuple):
     """One kind of line.
 
     ``start`` begins a run, ``record`` is a measurement, ``summary`` holds final figures, ``note`` anything
-    else worth knowing. Records and summaries prove the family. Where a measurement takes several lines, the
-    one with its figure is the record, a ``head`` says more about it above and a ``tail`` its loss below.
-    ``end`` marks lines that only a finished training writes. ``pairs`` finds key and value (groups 1 and 2)
-    anywhere in the line; keys that ``fields`` does not name are passed over. ``means`` is what the line says
-    without a figure, such as ``{"precision": "amp"}``. A row with ``within`` counts only in that section.
+    else. Records and summaries prove the family. Where a measurement takes several lines, the one with its
+    figure is the record, a ``head`` says more above and a ``tail`` its loss below. ``end`` marks lines that
+    only a finished training writes. ``pairs`` finds key and value (groups 1 and 2) anywhere in the line; keys
+    that ``fields`` does not name are passed over. ``means`` is what the line says without a figure. One with
+    ``within`` counts only in that section. What a note repeats may be of the next run, of ``behind`` never.
     """
 
     kind: str
@@ -58,6 +58,7 @@ class Row(NamedTuple):
     end: bool = False
     means: Mapping[str, str] = _NONE
     within: str | None = None
+    behind: bool = False
 
 
 def unchanged(run: LogRun) -> LogRun:

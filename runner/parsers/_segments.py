@@ -31,6 +31,10 @@ class Segment:
         self.last_line = 0
         self.complete = False
         self.summed_up = False
+        self.settings: frozenset[str] = frozenset()  # the facts known before anything was measured
+        self.again: dict[str, str] = {}  # said again since the last result: perhaps the head of the next run
+        self.again_line = 0
+        self.before: Mapping[str, str] = {}  # what may be this run's head, see again
 
     @property
     def has_results(self) -> bool:
@@ -51,13 +55,21 @@ class Segment:
         """
         if hit.kind == "start":
             return self.has_results or self.banner not in (None, hit.values)
-        if hit.record is None or hit.record.step is None or not self.records:
+        if hit.record is None or not self.records:
             return False
+        if hit.record.step is None:
+            return self.complete
         step, first, last = _position(hit.record), _position(self.records[0]), _position(self.records[-1])
         return step <= first < last or (self.complete and step <= last)
 
     def take(self, hit: Hit) -> None:
         """Add a line of this run."""
+        if self.has_results and _may_be_next(hit):
+            self.hear(hit.values, hit.line.number)
+            return
+        self.settle()
+        if not self.has_results:
+            self.settings = frozenset(self.facts)
         self.last_line = hit.line.number
         self.summed_up = self.summed_up or hit.kind == "summary"
         if hit.nan_loss:
@@ -72,6 +84,35 @@ class Segment:
             self.banner = hit.values
         self.complete = self.complete or hit.is_end
         self.learn(hit.values)
+
+    def hear(self, values: Mapping[str, str], line: int) -> None:
+        """Add what a note says; what the run was told before it began waits, if there is a result already."""
+        again = {key: text for key, text in values.items() if self.has_results and self._knows(key)}
+        for key, text in again.items():
+            self.again[key] = text if key.startswith("facts.") else self.again.get(key, text)
+        if again:
+            self.again_line = line
+        else:
+            self.last_line = line
+        self.learn({key: text for key, text in values.items() if key not in again})
+
+    def _knows(self, key: str) -> bool:
+        return key in self.parameters or (key.startswith("facts.") and key[6:] in self.settings)
+
+    def settle(self) -> None:
+        """Keep what was said again: no other run came."""
+        self.learn(self.again)
+        self.last_line = max(self.last_line, self.again_line)
+        self.again = {}
+
+    def inherit(self) -> None:
+        """Add what was said before the run began, where its own lines say nothing of it."""
+        said = {"precision", "amp"} & self.parameters.keys()
+        for key, text in self.before.items():
+            if key.startswith("facts."):
+                self.facts.setdefault(key[6:], text)
+            elif not (said and key in ("precision", "amp")):
+                self.parameters.setdefault(key, text)
 
     def learn(self, values: Mapping[str, str]) -> None:
         """Add what a line says of the run as a whole."""
@@ -97,13 +138,17 @@ def segments(hits: Sequence[Hit], rank: int | None) -> list[Segment]:
     for hit in hits:
         if not _belongs(hit, rank):
             if hit.kind in ("start", "note"):  # other ranks know as well how many they are
-                made[-1].learn({key: hit.values[key] for key in COUNTS if key in hit.values})
+                counts = {key: hit.values[key] for key in COUNTS if key in hit.values}
+                made[-1].hear(counts, made[-1].last_line)
             elif hit.kind in ("record", "near"):
                 made[-1].not_used["other_rank"] += 1
             continue
         if made[-1].is_left_by(hit):
-            made = [*made, Segment()] if made[-1].has_results else [*made[:-1], _anew(made[-1])]
+            made = [*made, _next(made[-1])] if made[-1].has_results else [*made[:-1], _anew(made[-1])]
         made[-1].take(hit)
+    made[-1].settle()
+    for segment in made:
+        segment.inherit()
     if len(made) > 1 and not made[-1].has_results:
         made[-2].not_used += made.pop().not_used
     return made if made[-1].has_results else []
@@ -121,6 +166,18 @@ def chosen_rank(hits: Sequence[Hit]) -> int | None:
 def _belongs(hit: Hit, rank: int | None) -> bool:
     """Whether a line is the chosen rank's, or one that the launcher wrote for all (no rank, no record)."""
     return hit.line.rank == rank or (hit.line.rank is None and hit.kind in ("start", "summary", "note"))
+
+
+def _may_be_next(hit: Hit) -> bool:
+    """Whether a line behind a run's results may speak of the run that follows."""
+    return hit.row is not None and hit.kind == "note" and not hit.is_end and not hit.row.behind
+
+
+def _next(before: Segment) -> Segment:
+    """Begin the next run with what was said again since the last result: it is the head of this one."""
+    segment = Segment()
+    segment.before, before.again = before.again, {}
+    return segment
 
 
 def _anew(without_results: Segment) -> Segment:
