@@ -61,6 +61,7 @@ def _cell(cell: Cell, cluster: Cluster, run_dir: str) -> str:
 
 
 def _script(cell: Cell, cluster: Cluster) -> str:
+    logs = f"cells/{cell.id}/logs"
     lines = [
         "#!/bin/sh",
         f"# {cell.id}: about {cell.estimated_s:.0f} s on {_hosts(cell)}.",
@@ -70,7 +71,11 @@ def _script(cell: Cell, cluster: Cluster) -> str:
         f'export RUNKIT_RUN="${{RUNKIT_RUN:-by-hand}}" RUNKIT_CELL={shlex.quote(cell.id)}',
         'export TMPDIR="${TMPDIR:-/tmp}"',
         *(f"export {name}={shlex.quote(text)}" for name, text in cell.env.items()),
-        f"mkdir -p cells/{cell.id}/logs",
+        f"if [ -e {logs} ]; then",  # shim.sh appends, and two starts in one log are none
+        f"    echo 'error: {logs} is of an earlier start; move it away' >&2",
+        "    exit 1",
+        "fi",
+        f"mkdir -p {logs}",
         f"exec {shlex.join(cell.argv)}",
     ]
     return "\n".join(lines) + "\n"

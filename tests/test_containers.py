@@ -101,6 +101,9 @@ def test_scripts_on_a_shared_folder_write_below_each_host_of_their_own(tmp_path:
         subprocess.run(node, check=False, cwd=folder, env={**way, "HOST_HERE": host})
     logs = folder / "cells" / found[0].id / "logs"
     assert sorted(path.name for path in logs.iterdir()) == ["gpu1", "gpu2"]
+    again = subprocess.run(["sh", folder / f"{found[0].id}.sh"], env=way, capture_output=True, text=True)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr.endswith("/logs is of an earlier start; move it away\n")
 
 
 @pytest.mark.parametrize("name", ["deeplabv3p_mmsegmentation", "deeplabv3p_paddle", "resnet50_ngc_pytorch"])
