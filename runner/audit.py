@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from runner.across import Finding
 from runner.claims import Claim, Rates
-from runner.findings import Finding, Row, findings
+from runner.findings import Row, findings
 from runner.model import LogRun
 from runner.names import printable
 from runner.parsers import same_precision

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
 
-from runner.claims import Claim, Rates, same_hardware
+from runner.across import Finding, across
+from runner.claims import Claim, same_hardware
 from runner.model import LogRun
 from runner.names import printable
 from runner.parsers import same_precision
@@ -16,7 +15,6 @@ from runner.published import decimals, shows
 from runner.rates import FEW, all_cards, parse_rule, scale_of, select
 
 LULL = 0.95  # of the fastest record so far: a start that falls below it has stalled
-NAMED = 5  # figures or logs that a finding names
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +36,6 @@ class Row:
     findings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something wrong with one or more claims, by their indices, beside their verdicts."""
-
-    code: str
-    claims: tuple[int, ...]
-    detail: str
-
-
 def findings(rows: Sequence[Row], runs: Sequence[LogRun | None]) -> list[Finding]:
     """Look at judged claims, each with the run of its log; in the order of the claims."""
     claims = [row.claim for row in rows]
@@ -56,7 +45,7 @@ def findings(rows: Sequence[Row], runs: Sequence[LogRun | None]) -> list[Finding
         if run is not None
         for code, detail in (*_against_log(row.claim, run), *_of_log(run), *_of_figure(row, run))
     ]
-    found += [*_two_values(claims), *_one_log(claims, runs), *_multiples(claims), *_speed_ups(claims)]
+    found += across(claims, runs)
     return sorted(found, key=lambda one: one.claims)
 
 
@@ -148,93 +137,3 @@ def _positions(run: LogRun, rule: str) -> list[int]:
     scale = scale_of(run)
     rated = [at for at, one in enumerate(run.records) if all_cards((one,), run.scope, scale)]
     return [int(at) for at in select(parsed, rated)]
-
-
-# --- findings across claims ------------------------------------------------------------------
-
-
-def _two_values(claims: Sequence[Claim]) -> Iterator[Finding]:
-    """One result with figures that no rounding makes the same."""
-    groups: dict[Hashable, list[tuple[int, Decimal]]] = defaultdict(list)
-    for at, claim in enumerate(claims):
-        value = claim.printed
-        if value is not None:
-            log = claim.log if None in (claim.model, claim.cards) else None
-            groups[claim.setting, log].append((at, value))
-    for group in groups.values():
-        printed = _apart(value for _, value in group)
-        if len(printed) > 1:
-            same = [at for at, value in group if any(one is value or one == value for one in printed)]
-            words = [f"as {claims[at].published}" for at in same][:NAMED]
-            yield Finding("two_values", tuple(same), f"the same result {' and '.join(dict.fromkeys(words))}")
-
-
-def _apart(printed: Iterable[Decimal]) -> set[Decimal]:
-    """The figures without those that are only another one with fewer digits."""
-    kept: list[Decimal] = []
-    for value in sorted(set(printed)):
-        if kept and shows(float(value), kept[-1]):
-            kept[-1] = value
-        elif not (kept and shows(float(kept[-1]), value)):
-            kept.append(value)
-    return set(kept)
-
-
-def _one_log(claims: Sequence[Claim], runs: Sequence[LogRun | None]) -> Iterator[Finding]:
-    """Logs of two names that are the same, and runs that stand for two settings."""
-    groups: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for at, run in enumerate(runs):
-        if run is not None and run.sha256 is not None:
-            groups[run.sha256][claims[at].log].append(at)
-    for names in groups.values():
-        if len(names) > 1:
-            text = " and ".join(printable(name) for name in list(names)[:NAMED])
-            every = tuple(sorted(at for group in names.values() for at in group))
-            yield Finding("same_log_twice", every, f"{text} are byte for byte the same")
-        for group in names.values():
-            yield from _two_settings(group, claims, runs)
-
-
-def _two_settings(
-    group: Sequence[int], claims: Sequence[Claim], runs: Sequence[LogRun | None]
-) -> Iterator[Finding]:
-    """Of the claims that cite one log, those that take one run of it for two settings."""
-    by_run: dict[Hashable, list[int]] = defaultdict(list)
-    for at in group:
-        run = runs[at]
-        by_run[run and (run.family, run.records[0].line if run.records else run.rate)].append(at)
-    for same in by_run.values():
-        if len({claims[at].setting[:-1] for at in same}) > 1:
-            yield Finding("same_log_twice", tuple(same), "one run published under two settings")
-
-
-def _multiples(claims: Sequence[Claim]) -> Iterator[Finding]:
-    """A figure of many cards that is, to its last digit, that of fewer times their ratio."""
-    groups: dict[Hashable, dict[int, tuple[int, Decimal]]] = defaultdict(dict)
-    for at, claim in enumerate(claims):
-        value = claim.printed
-        if value and claim.cards and claim.show == "rate":
-            alike = (*claim.setting[:3], *claim.setting[4:])
-            groups[alike, Fraction(value) / claim.cards].setdefault(claim.cards, (at, value))
-    for group in groups.values():
-        (less, (few, small)), *others = sorted(group.items())
-        for more, (many, large) in others:
-            if more % less == 0:
-                text = f"{large} is {more // less} x {small}, to the last digit"
-                yield Finding("exact_multiple", tuple(sorted((few, many))), text)
-
-
-def _speed_ups(claims: Sequence[Claim]) -> Iterator[Finding]:
-    """Claims in units of times, against the rates beside them."""
-    rates = Rates(claims)
-    for at, claim in enumerate(claims):
-        printed = claim.printed
-        if printed is None or claim.show != "speed_up":
-            continue
-        many, one = next(rates.beside(claim, claim.cards), None), next(rates.beside(claim, 1), None)
-        if many is None or one is None:
-            continue
-        top, base = claims[many].printed, claims[one].printed
-        if top and base and not shows(float(top / base), printed):
-            text = f"{printed} published, {top} / {base} is {float(top / base):.4g}"
-            yield Finding("speedup_wrong", tuple(sorted({at, many, one})), text)

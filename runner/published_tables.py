@@ -84,9 +84,13 @@ def claims_of(text: str, place: str) -> list[Claim]:
     if max(len(links), len(stated)) > LIMIT:
         raise UsageError(f"{place}: more than {LIMIT} figures or links; split it")
     found = []
+    linked: dict[tuple[object, ...], Link] = {}  # many figures may be of few settings
     for number, show, claim in stated:
         own = next(filter(None, (_file(path) for _, path in _LINK.findall(claim.published))), None)
-        link = Link(own, _Said()) if own else _linked(claim, show, links)
+        setting = (claim.cards, claim.batch_size, claim.precision, show)
+        if not own and setting not in linked:
+            linked[setting] = _linked(claim, show, links)
+        link = Link(own, _Said()) if own else linked[setting]
         batch = claim.batch_size or link.said.batch_size
         found.append(replace(claim, log=link.name, batch_size=batch, place=f"{place}: line {number}"))
     return found

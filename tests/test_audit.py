@@ -257,6 +257,28 @@ def test_a_speed_up_that_is_not_the_ratio(folder: Path) -> None:
     assert "speedup_wrong" not in codes(found)
 
 
+@pytest.mark.parametrize(
+    ("batch", "precision", "wrong"),
+    [
+        (4, "AMP", None),
+        (4, "FP16", None),
+        (8, "AMP", "12.39, 103.2 / 8.33, compares batch size 4 with 8"),
+        (4, "FP32", "12.39, 103.2 / 8.33, compares precision AMP with FP32"),
+    ],
+)
+@pytest.mark.parametrize("stated", [4, None])
+def test_a_speed_up_of_what_is_not_alike(
+    batch: int, precision: str, wrong: str | None, stated: int | None
+) -> None:
+    published = [
+        Claim("", "", "8.33", cards=1, batch_size=batch, precision=precision),
+        Claim("", "", "103.2", cards=8, batch_size=4, precision="AMP"),
+        Claim("", "", "12.39", "x", cards=8, batch_size=stated, precision="AMP" if stated else None),
+    ]
+    _, found = audit(published, [None] * 3)
+    assert [(one.code, one.detail) for one in found] == ([("speedup_wrong", wrong)] if wrong else [])
+
+
 def test_a_log_that_is_not_there_or_elsewhere(folder: Path) -> None:
     (folder / "logs").mkdir()
     claims = folder / "logs" / "claims.csv"

@@ -15,8 +15,9 @@ from runner.model import LogRun, Table
 from runner.names import printable
 
 if TYPE_CHECKING:
+    from runner.across import Finding
     from runner.claims import Claim
-    from runner.findings import Finding, Row
+    from runner.findings import Row
     from runner.gathering import Content
     from runner.parsers import Known
 
@@ -103,10 +104,8 @@ def _runs(claimed: Sequence[Claim], folder: Path) -> list[LogRun | None]:
 
     names = dict.fromkeys(claim.log for claim in claimed if claim.log)
     there = {name: path for name in names if (path := _below(folder, name)) is not None}
-    contents: dict[str, Content] = {}
-    for name, path in there.items():
-        for content in next(read_all([str(path)], NOTHING_KNOWN)):
-            contents[name] = content
+    found = read_all([*map(str, there.values())], NOTHING_KNOWN)
+    contents = {name: content for name, of_log in zip(there, found, strict=True) for content in of_log}
     read_again: dict[tuple[str, Known], Sequence[LogRun]] = {}
     return [choose(claim, _of(claim, contents.get(claim.log), read_again)) for claim in claimed]
 
