@@ -44,7 +44,7 @@ def read_all(sources: Sequence[str], known: Known) -> Iterator[list[Content]]:
         if not of_source:
             print(f"runkit: {printable(source)}: no log is in it", file=sys.stderr)
         read_here = list(islice(contents, len(of_source)))
-        yield [one for one in read_here if not _is_passed_over(one, len(of_source))]
+        yield [one for one in read_here if not _is_passed_over(one, len(every))]
 
 
 def _is_passed_over(content: Content, of: int) -> bool:

@@ -507,6 +507,21 @@ def test_folder_may_hold_archives_and_what_cannot_be_read(
         assert all(text.endswith("; passed over") for _, text in lines)
 
 
+def test_one_damaged_log_of_several_spoils_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = (LOGS / "tf_gpu8_amp_bs64.log").read_bytes()
+    folder = filled(tmp_path / "logs", {"bad.log": gzip.compress(log)[:-20], "good.log": log})
+    assert main(["parse", str(folder / "bad.log"), str(folder / "good.log"), "--json"]) == 1
+    said = capsys.readouterr()
+    assert [run["log"] for run in json.loads(said.out)] == ["good.log"]
+    assert "bad.log: damaged gzip" in said.err
+    (tmp_path / "claims.csv").write_text("log,published\nbad.log,2000\ngood.log,1992.3077\n")
+    assert main(["audit", str(tmp_path / "claims.csv"), "--logs", str(folder), "--json"]) == 1
+    assert [row["verdict"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["no_log", "reproduced"]
+    assert main(["parse", str(folder / "bad.log")]) == 2
+
+
 def test_archive_is_parsed_as_its_log_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = LOGS / "tf_gpu8_amp_bs64.log"
     main(["parse", str(path), "--json"])
@@ -661,3 +676,11 @@ def test_cell_is_the_files_of_its_ranks_in_order(tmp_path: Path) -> None:
         ("decode_errors", "a/rank-0000.stdout:")
     ]
     assert list(CellLog(tmp_path / "none")) == []
+
+
+def test_log_that_is_read_again_tells_the_same(tmp_path: Path) -> None:
+    folder = filled(tmp_path, {"workerlog.0": b"\xff\n\xd6\xd0\n", "workerlog.1": b"x" * 70_000})
+    (log,) = walk(folder)
+    first = list(log), log.problems, log.sha256
+    assert {one.code for one in log.problems} == {"decode_errors", "gbk_text", "line_too_long"}
+    assert (list(log), log.problems, log.sha256) == first

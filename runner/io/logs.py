@@ -27,7 +27,7 @@ _NO_TAG: _Tag = (None, None)
 class Log:
     """One log, read in blocks of ``block`` bytes.
 
-    Iterate once: the lines; ``sha256`` and ``problems`` are known when they have ended.
+    Iterating yields the lines; ``sha256`` and ``problems`` are known when they have ended.
 
     ``sha256`` is of the bytes as they lie on the disk. Iterating raises UsageError where the source cannot
     be read, or is packed in a way that is not understood.
@@ -37,9 +37,11 @@ class Log:
         self.source = File(source) if isinstance(source, Path) else source
         self.name, self.block = name, block
         self.sha256: str | None = None
-        self._gbk: list[int] = [0, 0]  # how many lines were GBK, the first of them
-        self._broken: list[int] = [0, 0]  # how many lines were not UTF-8, the first of them
-        self._long: list[int] = [0, 0]  # how many lines were too long, the first of them
+        self._begin()
+
+    def _begin(self) -> None:
+        """Count anew what is told as a problem: how many lines, and the first of them."""
+        self._gbk, self._broken, self._long = [0, 0], [0, 0], [0, 0]
 
     @property
     def size(self) -> int | None:
@@ -73,6 +75,7 @@ class Log:
         return tuple(found)
 
     def _lines(self, cut: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
+        self._begin()
         last, tag = 0, _NO_TAG
         for number, piece in cut:
             tag = tag if number == last else _NO_TAG  # one tag holds for all that CR breaks a line into

@@ -42,7 +42,7 @@ class RankFile(NamedTuple):
 class RankLog:
     """The files of a run's ranks as one log: rank by rank, stdout before stderr.
 
-    Iterate once. Rank and stream come from a file's name where a line has no tag; line numbers count within
+    Rank and stream come from a file's name where a line has no tag; line numbers count within
     each file. ``sha256`` is of the files' SHA-256 in this order, hexadecimal, a line feed behind each.
     """
 
@@ -66,7 +66,7 @@ class RankLog:
         return self._lines(lambda log: log.holding(words))
 
     def _lines(self, read: Callable[[Log], Iterator[Line]]) -> Iterator[Line]:
-        digest = hashlib.sha256()
+        digest, self.problems = hashlib.sha256(), ()
         for rank, stream, log in self.files:
             for line in read(log):
                 tagged = line.rank is not None
