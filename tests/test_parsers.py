@@ -108,6 +108,24 @@ def test_a_log_behind_itself_has_each_run_twice(path: Path, tmp_path: Path) -> N
     assert sorted(map(repr, twice)) == sorted(map(repr, alone if only_a_last_line else alone * 2))
 
 
+@pytest.mark.parametrize("name", ["dll_tf_resnet50/log_json", "mmseg/epochs", "paddleclas/dynamic_memory"])
+def test_runs_with_and_without_tags_in_one_log(name: str, tmp_path: Path) -> None:
+    """One card is often started without mpirun, all others with it; a rank between the others is no run."""
+    lines = (PAIRS / f"{name}.log").read_bytes().splitlines()
+    tagged = [b"[1,0]<stderr>:" + line for line in lines]
+    alone = runs_of(PAIRS / f"{name}.log", "log")
+    for kind, text in {
+        "before": [*lines, *tagged],
+        "behind": [*tagged, *lines],
+        "between": [line for pair in zip(lines, tagged, strict=True) for line in pair],
+    }.items():
+        (tmp_path / kind).write_bytes(b"\n".join(text))
+        found = runs_of(tmp_path / kind, "log")
+        mixed = any(problem.code == "mixed_ranks" for run in found for problem in run.problems)
+        assert mixed == (kind == "between")
+        assert [told(run) for run in found] == [told(run) for run in alone] * (1 if mixed else 2)
+
+
 @case
 def test_no_other_family_claims_the_log(path: Path) -> None:
     assert detect(Log(path, path.name)) == (path.parent.name,)

@@ -25,7 +25,7 @@ from runner.parsers._problems import (
     scale_unknown,
     truncated,
 )
-from runner.parsers._segments import COUNTS, Segment, chosen_rank, segments
+from runner.parsers._segments import COUNTS, Segment, chosen_rank, segments, stands_alone
 from runner.parsers._stalls import stalls
 from runner.parsers._values import count, duration, fraction, name_says
 from runner.rates import Scale, all_cards, figure, overview, parse_rule
@@ -52,8 +52,11 @@ def runs(found: Found, log: str, known: Known, around: Sequence[Hit] = ()) -> li
     if not found.proved:
         return []
     ranks = Counter(hit.line.rank for hit in found.hits if hit.record is not None)
+    rank = chosen_rank(found.hits)
+    if rank is not None and stands_alone(found.hits, rank):
+        del ranks[None]
     made: list[LogRun] = []
-    parts = _with_other_hosts(found, segments(found.hits, chosen_rank(found.hits)))
+    parts = _with_other_hosts(found, segments(found.hits, rank))
     for segment, lines in zip(parts, _shared_out(around, parts), strict=True):
         run = _run(found.family, segment, log, known, surroundings(lines, found.family.framework))
         problems = (*run.problems, *mixed_ranks(ranks, run), *duplicate(made, run))

@@ -135,8 +135,9 @@ class Segment:
 def segments(hits: Sequence[Hit], rank: int | None) -> list[Segment]:
     """Part the lines of ``rank`` into runs, in order; runs without any result are left out."""
     made = [Segment()]
+    untagged = stands_alone(hits, rank)
     for hit in hits:
-        if not _belongs(hit, rank):
+        if not _belongs(hit, rank, untagged):
             if hit.kind in ("start", "note"):  # other ranks know as well how many they are
                 counts = {key: hit.values[key] for key in COUNTS if key in hit.values}
                 made[-1].hear(counts, made[-1].last_line)
@@ -163,9 +164,32 @@ def chosen_rank(hits: Sequence[Hit]) -> int | None:
     return None
 
 
-def _belongs(hit: Hit, rank: int | None) -> bool:
+def stands_alone(hits: Sequence[Hit], rank: int | None) -> bool:
+    """Whether the records without a rank are of runs of their own, before or behind those of ``rank``."""
+    before: Hit | None = None
+    begun = False
+    for hit in hits:
+        if hit.line.rank not in (None, rank):
+            continue
+        if hit.record is not None:
+            changed = before is not None and before.line.rank != hit.line.rank
+            back = before is not None and before.record is not None and _goes_back(before.record, hit.record)
+            if changed and not begun and not back:
+                return False
+            before, begun = hit, False
+        begun = begun or hit.kind == "start"
+    return True
+
+
+def _goes_back(before: Record, record: Record) -> bool:
+    return record.step is not None and _position(record) < _position(before)
+
+
+def _belongs(hit: Hit, rank: int | None, untagged: bool) -> bool:
     """Whether a line is the chosen rank's, or one that the launcher wrote for all (no rank, no record)."""
-    return hit.line.rank == rank or (hit.line.rank is None and hit.kind in ("start", "summary", "note"))
+    if hit.line.rank == rank:
+        return True
+    return hit.line.rank is None and (untagged or hit.kind in ("start", "summary", "note"))
 
 
 def _may_be_next(hit: Hit) -> bool:
