@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-lab test-faults lint perf perf-hosts docs lock clean
+.PHONY: help setup bench test test-lab test-faults test-large fuzz lint perf perf-hosts docs lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -16,7 +16,7 @@ bench: $(VENV)/runtime ## train on 1, 8 and 32 cards of this machine and print t
 	@$(BIN)/python -m runner bench
 
 test: $(VENV)/dev ## the test suite
-	@$(BIN)/python -m pytest -n 3 --ignore=tests/lab $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --ignore=tests/lab --ignore=tests/large $(ARGS)
 
 test-lab: $(VENV)/dev ## the tests on real hosts, which they make on this machine; as root
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m 'not faults' $(ARGS)
@@ -24,6 +24,12 @@ test-lab: $(VENV)/dev ## the tests on real hosts, which they make on this machin
 test-faults: $(VENV)/dev ## the long ones of them
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/lab -m 'faults and not alone' $(ARGS)
 	@$(BIN)/python -m pytest tests/lab -m 'faults and alone' $(ARGS)
+
+test-large: $(VENV)/dev ## logs of gigabytes, a folder of 100,000 files: minutes, and 8 GB of disk
+	@$(BIN)/python -m pytest -s tests/large $(ARGS)
+
+fuzz: $(VENV)/dev ## random changes to logs, reports and tables of claims, or ARGS='log 600' for one of them
+	@$(BIN)/python tests/fuzzing.py $(ARGS)
 
 lint: $(VENV)/dev ## style, types and Ansible rules alone; the test suite runs them too
 	@$(BIN)/python -m pytest -q tests/test_house_rules.py $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from runner.errors import UsageError
@@ -71,13 +72,19 @@ def _files(folder: Path) -> list[str]:
     for path, folders, files in os.walk(folder, onerror=_refuse):
         here = Path(path)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            if not name.startswith(".") and stat.S_ISREG((here / name).lstat().st_mode):
-                found.append((here / name).relative_to(folder).as_posix())
+        regular = (name for name in files if not name.startswith(".") and _is_file(here / name))
+        found += [(here / name).relative_to(folder).as_posix() for name in islice(regular, FILES_LIMIT + 1)]
         if len(found) > FILES_LIMIT or len(here.relative_to(folder).parts) > DEPTH_LIMIT:
             limits = f"more than {FILES_LIMIT} files or {DEPTH_LIMIT} levels"
             raise UsageError(f"{place(folder)}: {limits}; name a folder that holds only logs")
     return sorted(found)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:  # it went away meanwhile
+        return False
 
 
 def _refuse(error: OSError) -> None:
