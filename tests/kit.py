@@ -35,6 +35,12 @@ files: [trainer/trainer.py]
 """
 
 
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    """``python -m runner`` with these words, from the checkout."""
+    argv = [sys.executable, "-m", "runner", *map(str, words)]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+
+
 class Kit:
     """A private cluster (its agents live under ``root``), a workload to break, and ``python -m runner``."""
 

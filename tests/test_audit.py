@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -17,8 +15,11 @@ import pytest
 from runner import published
 from runner.audit import audit
 from runner.claims import COLUMNS, NEEDED, Claim, same_hardware
+from runner.gathering import read_all
 from runner.io.claims import rows
+from runner.parsers import NOTHING_KNOWN
 from runner.published_tables import claims_of
+from tests.kit import run
 
 ROOT = Path(__file__).parents[1]
 REAL = Path(os.environ.get("RUNKIT_LOGS") or ROOT / "../shared/logs")
@@ -53,16 +54,6 @@ def log(path: Path, rates: Sequence[float], batch: int = 64) -> None:
         for at, rate in enumerate(rates)
     ]
     path.write_text(head + "Num GPUs 8\n" + "".join(lines))
-
-
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "runner", *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def audited(folder: Path, *claims: Mapping[str, object]) -> dict[str, Any]:
@@ -501,6 +492,14 @@ def test_what_cannot_be_audited(words: Sequence[str], said: str) -> None:
     done = run(*words)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert said in done.stderr
+
+
+@needs_real_logs
+def test_times_in_hours_and_minutes() -> None:
+    (run,) = next(read_all([str(REAL / "deeplabv3p_mmseg/GPUx8.log")], NOTHING_KNOWN))[0].runs
+    said = [("12.3", "h"), ("738.97", "min"), ("44338", "s"), ("12.5", "h")]  # of 44338.456 s
+    rows, _ = audit([Claim("", "", text, unit) for text, unit in said], [run] * 4)
+    assert [row.verdict for row in rows] == ["reproduced"] * 3 + ["contradicted"]
 
 
 @needs_real_logs

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ from runner.comparable import REASONS
 from runner.comparing import Compared, Side, compare, mean_ratio
 from runner.steady import Sample, steady
 from runner.uncertainty import NORMAL
+from tests.kit import run
 
-ROOT = Path(__file__).parents[1]
 ONE = Side(
     "a", "dll_tf_resnet50 ResNet50", 8, (1000.0,), "steady", "images/sec", "amp", 64, "V100", "throughput"
 )
@@ -108,16 +106,6 @@ def test_false_alarms_and_changes_that_are_found() -> None:
     faster = [pair(run_of(dice, 1000), run_of(dice, 1010)).changed for _ in range(50)]
     assert sum(map(bool, same)) < 0.05 * len(same)
     assert sum(map(bool, faster)) > 0.9 * len(faster)
-
-
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "runner", *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def log(path: Path, rate: float, batch: int = 64) -> None:

@@ -16,6 +16,7 @@ import pytest
 from runner.errors import RunkitError, UsageError
 from runner.io import workers
 from runner.io.workers import SMALL, in_order
+from tests.kit import wait_for
 
 ROOT = Path(__file__).parents[1]
 
@@ -74,15 +75,6 @@ def runs(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def until(happens: object, seconds: float = 20) -> bool:
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        if happens():  # type: ignore[operator]
-            return True
-        time.sleep(0.02)
-    return False
-
-
 @pytest.fixture
 def reading(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """``parse`` of two logs, each of which takes a minute to read."""
@@ -120,7 +112,7 @@ def reading(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     ids=["Ctrl-C", "SIGINT to the parent", "SIGTERM", "SIGKILL"],
 )
 def test_nothing_is_left(reading: subprocess.Popen[str], number: int, everybody: bool, status: int) -> None:
-    assert until(lambda: len(children(reading.pid)) == 2)
+    wait_for(lambda: len(children(reading.pid)) == 2, "two processes")
     begun = children(reading.pid)
     time.sleep(0.3)  # into the work itself
     (os.killpg if everybody else os.kill)(reading.pid, number)
@@ -129,4 +121,4 @@ def test_nothing_is_left(reading: subprocess.Popen[str], number: int, everybody:
     assert "Traceback" not in err
     assert err == ("runkit: interrupted\n" if number == signal.SIGINT else "")
     assert out == ""
-    assert until(lambda: not any(runs(pid) for pid in begun))
+    wait_for(lambda: not any(runs(pid) for pid in begun), "the end of both")
