@@ -98,7 +98,7 @@ def _outcome(claim: Claim, run: LogRun, printed: Decimal) -> Row:
         return Row(
             claim, "no_log", reason=f"the log has no {claim.show.removesuffix('_s').replace('_', ' ')}"
         )
-    value = round(value * 100, 9) if claim.show == "accuracy" else value
+    value = round(value * 100, 9) if claim.show == "accuracy" else value / claim.seconds
     good = shows(value, printed)
     word, reason = ("reproduced", None) if good else ("contradicted", f"the log has {value:.9g}")
     return Row(claim, word, None, value, reason=reason)

@@ -19,9 +19,14 @@ _NO_MODEL = re.compile(
     r"\b\d+ ?gi?b?\b|\b\d+ ?[x\u00d7*]|(?<=\d) ?[x\u00d7*] ?\d+\b|\bsxm\d?\b|rtx|gtx", re.ASCII
 )
 NEEDED = ("log", "published")
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "seconds"), 1),
+    **dict.fromkeys(("min", "minutes"), 60),
+    **dict.fromkeys(("h", "hours"), 3600),
+}
 _SHOWS = {
     **dict.fromkeys(("x", "times", "speedup", "speed-up"), "speed_up"),
-    **dict.fromkeys(("s", "sec", "seconds"), "time_to_train_s"),
+    **dict.fromkeys(_SECONDS, "time_to_train_s"),
     "%": "accuracy",
 }
 COLUMNS = (
@@ -55,6 +60,11 @@ class Claim:
     def show(self) -> str:
         """What the figure is, by its unit: ``rate time_to_train_s accuracy speed_up``."""
         return _SHOWS.get((self.unit or "").strip().lower(), "rate")
+
+    @property
+    def seconds(self) -> int:
+        """How many seconds the unit of a time has."""
+        return _SECONDS.get((self.unit or "").strip().lower(), 1)
 
     @property
     def printed(self) -> Decimal | None:
