@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.cli import main
+from runner.io.claims import ROWS_LIMIT
 from runner.io.sources import File
 from runner.published_tables import LIMIT, claims_of
 
@@ -73,6 +74,13 @@ def test_report_of_too_many_figures_is_refused(tmp_path: Path, capsys: Capture) 
     path.write_text("| cards | AMP |\n|--|--|\n" + "|8|5|\n" * (LIMIT + 1))
     assert main(["audit", "--report", str(path), "--logs", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"runkit: {path}: more than {LIMIT} figures or links; split it\n"
+
+
+def test_table_of_too_many_claims_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "claims.csv"
+    path.write_text("log,published\n" + "a.log,5\n" * (ROWS_LIMIT + 1))
+    assert main(["audit", str(path), "--logs", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"runkit: {path}: more than {ROWS_LIMIT} rows; split it\n"
 
 
 # --- logs that change while they are read -----------------------------------------------------

@@ -11,7 +11,7 @@ from runner.errors import UsageError
 from runner.io.sources import regular
 from runner.names import hint, printable, shown
 
-ROWS_LIMIT = 100_000
+ROWS_LIMIT = 10_000  # claims, of which each is held against each
 SIZE_LIMIT = 64 << 20  # bytes
 
 
