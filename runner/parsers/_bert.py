@@ -20,7 +20,7 @@ from runner.parsers._launch import with_launcher
 from runner.parsers._values import count
 
 SHELL_WORDS = ("+ batch_size=", "+ num_gpus=", "+ precision=", "accumulation_steps")
-SHELL_ROWS = (
+_ROWS = (
     Row("note", r"\+ batch_size=(?P<batch_size>\d{1,7})"),
     Row("note", r"\+ num_gpus=(?P<cards>\d{1,6})"),
     Row("note", r"\+ precision=(?P<precision>\w{1,20})"),
@@ -30,6 +30,7 @@ SHELL_ROWS = (
         {"passes": "facts.passes"},
     ),
 )
+SHELL_ROWS = tuple(row._replace(behind=False) for row in _ROWS)
 
 
 def with_accumulation(run: LogRun) -> LogRun:

@@ -48,7 +48,7 @@ class Row(NamedTuple):
     figure is the record, a ``head`` says more above and a ``tail`` its loss below. ``end`` marks lines that
     only a finished training writes. ``pairs`` finds key and value (groups 1 and 2) anywhere in the line; keys
     that ``fields`` does not name are passed over. ``means`` is what the line says without a figure. One with
-    ``within`` counts only in that section. What a note repeats may be of the next run, of ``behind`` never.
+    ``within`` counts only in that section. What a note repeats may be of the next run; ``behind`` knows.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Row(NamedTuple):
     end: bool = False
     means: Mapping[str, str] = _NONE
     within: str | None = None
-    behind: bool = False
+    behind: bool | None = None
 
 
 def unchanged(run: LogRun) -> LogRun:

@@ -31,7 +31,7 @@ GLOG = r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,9}\d{1,9} \S{1,80}\]"  # the head
 _LAUNCH = r"LAUNCH INFO \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
 
 LAUNCH_WORDS = ("PADDLE_TRAINERS_NUM", " init nccl context ", "LAUNCH INFO ")
-LAUNCH_ROWS = (
+_ROWS = (
     Row("note", r"\|? {1,99}PADDLE_TRAINERS_NUM {1,99}(?P<cards>\d{1,6}) {1,99}\|?"),
     Row(
         "note",
@@ -42,6 +42,7 @@ LAUNCH_ROWS = (
     Row("note", rf"{_LAUNCH}nnodes: (?P<hosts>\d{{1,6}})"),
     Row("note", rf"{_LAUNCH}Run Pod: \S{{1,40}}, replicas (?P<cards_per_host>\d{{1,6}}), .*"),
 )
+LAUNCH_ROWS = tuple(row._replace(behind=False) for row in _ROWS)
 
 
 def finished(run: LogRun, first_step: int) -> LogRun:

@@ -65,7 +65,7 @@ class Segment:
     def take(self, hit: Hit) -> None:
         """Add a line of this run."""
         if self.has_results and _may_be_next(hit):
-            self.hear(hit.values, hit.line.number)
+            self.hear(hit.values, hit.line.number, hit.row is not None and hit.row.behind is False)
             return
         self.settle()
         if not self.has_results:
@@ -85,9 +85,10 @@ class Segment:
         self.complete = self.complete or hit.is_end
         self.learn(hit.values)
 
-    def hear(self, values: Mapping[str, str], line: int) -> None:
-        """Add what a note says; what the run was told before it began waits, if there is a result already."""
-        again = {key: text for key, text in values.items() if self.has_results and self._knows(key)}
+    def hear(self, values: Mapping[str, str], line: int, ahead: bool = False) -> None:
+        """Add what a note says; behind a result, what is said again waits, as does what stands ``ahead``."""
+        waits = {key for key in values if self.has_results and (ahead or self._knows(key))}
+        again = {key: text for key, text in values.items() if key in waits}
         for key, text in again.items():
             self.again[key] = text if key.startswith("facts.") else self.again.get(key, text)
         if again:

@@ -74,7 +74,7 @@ FAMILY = Family(
     unit="images/sec",  # so its samples are called elsewhere
     scope="per_card",
     rule="trim:skip=10",
-    words=(*_WORDS, "batch_cost: ", *LAUNCH_WORDS, *AIRANK_WORDS),
+    words=(*_WORDS, "PaddleClas is powered by", "batch_cost: ", *LAUNCH_WORDS, *AIRANK_WORDS),
     near=(
         r" INFO: {1,9}(?:epoch:\d{1,9}[ ,]{1,9}train\b|\[Train\]\[Epoch [^\]]{0,40}\]\[Iter)"
         r"|^(?!.*(?:\[Eval\]|\bvalid|\beval|\bEND\b))(?=.*\bbatch_cost: ).*\bips: "
@@ -110,6 +110,7 @@ FAMILY = Family(
             rf"{_INFO}(?:END epoch:\d{{1,9}} {{1,9}}(?:valid|eval)|\[Eval\]\[Epoch \d{{1,9}}\]\[Avg\])\s?"
             rf".{{0,200}}?\btop1: {{1,3}}(?P<accuracy>{FIGURE})(?:[\s,].*)?",
         ),
+        Row("start", rf"(?:{_INFO})?==\s{{1,40}}PaddleClas is powered by PaddlePaddle !\s{{1,40}}=="),
         Row("note", rf"{_INFO}(?P<section>{_SECTIONS}) ?:"),
         Row("note", rf"{_INFO}name ?: ?(?P<model>\w{{1,60}})", within="Arch"),
         Row("note", rf"{_INFO}name ?: ?(?P<model>\w{{1,60}})", within="ARCHITECTURE"),
