@@ -48,7 +48,9 @@ def _grid(layout: Layout, grid: Grid, readings: Sequence[Reading], fill: bool, s
     figures = with_speed_ups(grid, cells, figures, say)
     heads = [row.heading[say.language] if row.heading else str(row.cards) for row in grid.rows]
     flat = [pair for pairs in zip(cells, figures, strict=True) for pair in zip(*pairs, strict=True)]
-    absent = sum(cell.published is not None and not (figure.notes or figure.evidence) for cell, figure in flat)
+    absent = sum(
+        cell.published is not None and not (figure.notes or figure.evidence) for cell, figure in flat
+    )
     return Table(
         title=grid.title[say.language],
         columns=(grid.corner[say.language], *(_heading(column, say) for column in grid.columns)),
