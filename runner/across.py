@@ -9,9 +9,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from runner.claims import Claim, Rates
+from runner.comparable import Terms, unlike
 from runner.model import LogRun
 from runner.names import printable
-from runner.parsers import same_precision
 from runner.published import shows
 
 NAMED = 5  # figures or logs that a finding names
@@ -123,17 +123,12 @@ def _ratio(printed: Decimal, many: Claim, one: Claim) -> str | None:
     top, base = many.printed, one.printed
     if not top or not base:
         return None
-    unlike = [
-        f"{name} {mine} with {other}"
-        for name, mine, other, same in (
-            ("batch size", many.batch_size, one.batch_size, many.batch_size == one.batch_size),
-            (
-                *("precision", many.precision, one.precision),
-                same_precision((many.precision or "").lower(), (one.precision or "").lower()),
-            ),
-        )
-        if mine and other and not same
-    ]
+    differ = unlike(_terms(many), _terms(one))
+    words = [f"{key.replace('_', ' ')} {getattr(many, key)} with {getattr(one, key)}" for key in differ]
     if shows(float(top / base), printed):
-        return f"{printed}, {top} / {base}, compares {' and '.join(unlike)}" if unlike else None
-    return None if unlike else f"{printed} published, {top} / {base} is {float(top / base):.4g}"
+        return f"{printed}, {top} / {base}, compares {' and '.join(words)}" if words else None
+    return None if words else f"{printed} published, {top} / {base} is {float(top / base):.4g}"
+
+
+def _terms(claim: Claim) -> Terms:
+    return Terms(precision=(claim.precision or "").lower() or None, batch_size=claim.batch_size)

@@ -24,7 +24,7 @@ from runner.model import LogRun
 from runner.names import printable
 from runner.parsers import same_precision
 from runner.published import digits, is_blank, shows, window
-from runner.rates import FEW, all_cards, parse_rule, rate, scale_of, select
+from runner.rates import FEW, rate, used
 
 VERDICTS = ("reproduced", "consistent", "contradicted", "no_log", "blank")
 SHORT = 3  # digits that a figure needs to tell one rule from another
@@ -133,7 +133,13 @@ def _searched(claim: Claim, run: LogRun, printed: Decimal) -> Row:
     nearest = min(values, key=lambda rule: abs(values[rule] - float(printed)))
     reason = f"no rule gives it; nearest is {nearest} with {values[nearest]:.6g}"
     return Row(
-        *(claim, "contradicted", None, values[nearest], _count(run, nearest), len(values), 0), reason=reason
+        claim,
+        "contradicted",
+        recomputed=values[nearest],
+        records=_count(run, nearest),
+        rules_tried=len(values),
+        rules_matched=0,
+        reason=reason,
     )
 
 
@@ -149,8 +155,17 @@ def _found(
         "a chance match is likely" if chance > CHANCE else "",
     ]
     reason = ", ".join(doubt for doubt in doubts if doubt)
-    word = "consistent" if reason else "reproduced"
-    return Row(*(claim, word, rule, values[rule], records, len(values), len(matched), chance, reason or None))
+    return Row(
+        claim,
+        "consistent" if reason else "reproduced",
+        rule,
+        values[rule],
+        records,
+        rules_tried=len(values),
+        rules_matched=len(matched),
+        chance=chance,
+        reason=reason or None,
+    )
 
 
 def _chance(run: LogRun, values: Sequence[float], printed: Decimal) -> float:
@@ -164,7 +179,7 @@ def _chance(run: LogRun, values: Sequence[float], printed: Decimal) -> float:
 
 def _stages(run: LogRun) -> Iterator[list[str]]:
     """Rules to try, the usual first: the family's and the log's own, then skips, tails, and odd ones."""
-    number = len(_values(run))
+    number = used(run, "mean:skip=0")
     summaries = [f"summary:{key}" for key in run.rates.get("summary", {})]
     yield [run.rule]
     yield summaries
@@ -178,11 +193,6 @@ def _stages(run: LogRun) -> Iterator[list[str]]:
     yield [f"mean:tail={tail}" for tail in range(100, min(number, 10_000) + 1, 50)]
 
 
-def _values(run: LogRun) -> list[float]:
-    return all_cards(run.records, run.scope, scale_of(run))
-
-
 def _count(run: LogRun, rule: str) -> int:
     """How many records a figure rests on; all of them where it is the log's own."""
-    parsed = parse_rule(rule)
-    return len(run.records) if parsed.kind == "summary" else len(select(parsed, _values(run)))
+    return used(run, rule) or len(run.records)
