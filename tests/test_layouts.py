@@ -195,6 +195,7 @@ def test_filled_cells_are_marked_in_every_format(form: str, capsys: Capture) -> 
     assert all(figure in shown for figure in ("96.04†", "8.33†", "58.93†"))
     note = "filled from deeplabv3p_paddle/Deeplabv3_FP16_BS4-N8.log by mean:skip=5"
     assert shown.count(f"† cards 8, AMP(BS=4): {note}") == 1
+    assert "cards 8, NGC PyTorch: not like for like with cards 8, PaddlePaddle: averaging" in shown
     assert "Deeplabv3_FP32_BS4-N1.log by" not in shown  # batch size 4; the column is of batch size 2
     assert "hrnetw18_gpu1_fp16_bs8.log by" not in shown  # another model of the same family
 
