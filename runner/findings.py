@@ -14,7 +14,6 @@ from runner.parsers import same_precision
 from runner.published import decimals, shows
 from runner.rates import FEW, all_cards, parse_rule, scale_of, select
 
-LULL = 0.95  # of the fastest record so far: a start that falls below it has stalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def _rounded_before(each: float, cards: int, printed: Decimal) -> Decimal | None
 
 def _included(run: LogRun, rule: str) -> Iterator[tuple[str, str]]:
     """Warm-up and stalls among the records that the rule works on, as the steady rate found them."""
-    outside = dict(_outside(run))
+    outside = {one["record"]: one["reason"] for one in (run.steady or {}).get("left_out", ())}
     positions = _positions(run, rule)
     for code, reasons in (
         ("includes_warm_up", ("warm_up",)),
@@ -116,17 +115,6 @@ def _included(run: LogRun, rule: str) -> Iterator[tuple[str, str]]:
         hit = [at for at in positions if outside.get(at) in reasons]
         if hit:
             yield code, f"{len(hit)} of {len(positions)} records, the first is record {hit[0]}"
-
-
-def _outside(run: LogRun) -> Iterator[tuple[int, str]]:
-    """The records outside the steady part, and why; slow ones of a start that gets faster are no stall."""
-    steady, scale, fastest = run.steady or {}, scale_of(run), 0.0
-    for one in steady.get("left_out", ()):
-        at, reason = one["record"], one["reason"]
-        value = next(iter(all_cards((run.records[at],), run.scope, scale)), 0.0)
-        rises = at < steady["first"] and value >= LULL * fastest
-        yield at, "warm_up" if reason == "stall" and rises else reason
-        fastest = max(fastest, value)
 
 
 def _positions(run: LogRun, rule: str) -> list[int]:

@@ -43,9 +43,9 @@ def architecture(model: str) -> int | None:
 
 def memory_gib(model: str) -> float | None:
     """The memory of a card as its name tells, or as all of that name have it; None elsewhere."""
-    found = re.search(r"(\d{1,4}) ?Gi?B\b", model, re.I)
+    found = re.findall(r"(\d{1,4}) ?Gi?B\b", model, re.I)
     if found:
-        return float(found[1])
+        return float(found[-1])  # of a MIG instance the memory stands behind that of its card
     return next((float(gib) for pattern, gib in MEMORY if re.search(pattern, model, re.I)), None)
 
 

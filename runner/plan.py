@@ -51,9 +51,8 @@ def counts(option: str, text: str) -> tuple[int, ...]:
     numbers = []
     for word in words(option, text):
         if not _COUNT.fullmatch(word):
-            raise UsageError(
-                f"{option} {shown(text)}: {shown(word)} is not a positive whole number; write 1,8,32"
-            )
+            what = "is not a positive whole number, or is too large; write such as 1,8,32"
+            raise UsageError(f"{option} {shown(text)}: {shown(word)} {what}")
         numbers.append(int(word))
     return tuple(numbers)
 

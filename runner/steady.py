@@ -73,13 +73,13 @@ def steady(samples: Sequence[Sample], seconds: bool = False) -> Steady | None:
     values = [one.value for one in usable]
     grain = _grain(values)
     far = _far(values, grain)
-    left_out += [(usable[at].index, _why(usable, at, seconds)) for at in far]
     kept = [at for at in range(len(usable)) if at not in far]
     start = _warm_up([values[at] for at in kept])
-    left_out += [(usable[at].index, "warm_up") for at in kept[:start]]
     window = kept[start:]
     if len(window) < LEAST:
         return None
+    left_out += [(one.index, "warm_up") for one in usable[: window[0]]]
+    left_out += [(usable[at].index, _why(usable, at, seconds)) for at in far if at > window[0]]
     inside = [values[at] for at in window]
     mean, error, effective = mean_of(inside)
     half = student_t(effective - 1) * error * SEARCHED + (grain / 2 if error * sqrt(effective) < grain else 0)
@@ -150,9 +150,9 @@ def _why(samples: Sequence[Sample], at: int, seconds: bool) -> str:
         return "too_fast"
     if at == len(samples) - 1:
         return "partial_interval"
-    if at and samples[at].epoch != samples[at - 1].epoch:
+    if samples[at].epoch != samples[at - 1].epoch:
         return "epoch_boundary"
-    return "warm_up" if at == 0 else "stall"
+    return "stall"
 
 
 def _warm_up(values: Sequence[float]) -> int:

@@ -178,6 +178,15 @@ def test_what_is_left_out_is_named() -> None:
     assert not found.drift
 
 
+def test_a_long_ramp_is_warm_up_from_end_to_end() -> None:
+    dice = random.Random(6)
+    rates = [100 * (1 + dice.gauss(0, 0.005)) * min(1, 0.3 + at / 50) for at in range(200)]
+    found = steady([Sample(at, one) for at, one in enumerate(rates)])
+    assert found is not None
+    assert {reason for at, reason in found.left_out if at < 35} == {"warm_up"}
+    assert found.first >= 33
+
+
 def test_running_means_come_apart_into_what_they_were_made_of() -> None:
     seconds = [0.5, 0.25, 0.125, 0.25, 0.5, 0.5]
     sums = [*accumulate(seconds[:4]), *accumulate(seconds[4:])]

@@ -63,7 +63,7 @@ def _find(name_or_path: str, root: Path) -> Path:
         return path
     looked = f"looked in {place(root / 'workloads')} and for a YAML file of that path"
     raise UsageError(
-        f"-w {shown(name_or_path)}: no such workload; {hint(name_or_path, names(root))}; {looked}"
+        f"{shown(name_or_path)}: no such workload; {hint(name_or_path, names(root))}; {looked}"
     )
 
 
