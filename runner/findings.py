@@ -15,7 +15,6 @@ from runner.published import decimals, shows
 from runner.rates import FEW, all_cards, parse_rule, scale_of, select
 
 
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """The verdict on one claim. ``rules_tried``, ``rules_matched`` and ``chance`` are of a search, else None.
