@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.io.sources import regular
+from runner.io import regular
 from runner.names import hint, printable, shown
 
 ROWS_LIMIT = 10_000  # claims, of which each is held against each
@@ -55,15 +55,4 @@ def _check(place: str, heads: list[str], columns: Collection[str], needed: Colle
 
 def text(path: Path) -> str:
     """Read a text file of at most SIZE_LIMIT. Raises UsageError where it is larger, not UTF-8, or no file."""
-    if path.is_dir():
-        raise UsageError(f"{printable(str(path))}: is a folder; name a file")
-    with regular(path) as file:
-        data = file.read(SIZE_LIMIT + 1)
-    if len(data) > SIZE_LIMIT:
-        raise UsageError(
-            f"{printable(str(path))}: larger than {SIZE_LIMIT >> 20} MiB; is this the right file?"
-        )
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{printable(str(path))}: not UTF-8: {error.reason}; write it as UTF-8") from error
+    return regular.text(path, printable(str(path)), SIZE_LIMIT, "name a file")

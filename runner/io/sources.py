@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import tarfile
 from contextlib import AbstractContextManager
 from io import BufferedReader, FileIO, RawIOBase
@@ -17,6 +16,7 @@ from typing import Any, Protocol, Self
 
 from runner.errors import UsageError
 from runner.io.packing import Budget, Readable, unpacked
+from runner.io.regular import opened
 from runner.names import printable
 
 CHUNK = 1 << 18  # bytes read at a time
@@ -160,19 +160,8 @@ class _Hashed(RawIOBase):
 
 
 def regular(path: Path) -> FileIO:
-    """Open ``path``, if it is a regular file: opening a FIFO or device could wait for ever or do something.
-
-    Raises UsageError.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError as error:
-        raise unreadable(place(path), error) from error
-    file = FileIO(handle)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
-        raise UsageError(f"{place(path)}: not a regular file; name a log, or a folder or archive of logs")
-    return file
+    """Open ``path``, if it is a regular file. Raises UsageError."""
+    return opened(path, place(path), "name a log, or a folder or archive of logs")
 
 
 def archived(head: bytes) -> str:

@@ -5,13 +5,13 @@ PyYAML takes the last of two equal keys in silence and follows aliases that blow
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from runner.errors import UsageError
+from runner.io import regular
 from runner.names import printable, shown
 
 LIMIT = 1 << 20  # bytes; a file of settings is far smaller
@@ -80,7 +80,7 @@ def read(path: Path) -> Any:
 
     Raises UsageError with file and line on anything that is not plain, bounded, unambiguous YAML.
     """
-    text = _text(path)
+    text = regular.text(path, place(path), LIMIT, "put a YAML file there")
     if text.startswith("$ANSIBLE_VAULT;"):
         return Vault(text)
     try:
@@ -97,17 +97,3 @@ def read(path: Path) -> Any:
         raise UsageError(f"{place(path)}: cannot be read as YAML: {shown(str(error))}") from error
     except RecursionError as error:
         raise UsageError(f"{place(path)}: nested too deeply") from error
-
-
-def _text(path: Path) -> str:
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{place(path)}: not a regular file; put a YAML file there")
-        if status.st_size > LIMIT:
-            raise UsageError(f"{place(path)}: larger than {LIMIT >> 20} MiB; is this the right file?")
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{place(path)}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
-    except OSError as error:
-        raise UsageError(f"{place(path)}: cannot be read: {error.strerror}") from error
