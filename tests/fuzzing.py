@@ -29,15 +29,18 @@ GUIDED = __name__ == "__main__" and importlib.util.find_spec("atheris") is not N
 atheris = importlib.import_module("atheris") if GUIDED else None
 
 with nullcontext() if atheris is None else atheris.instrument_imports(["runner"]):
+    from runner import material
     from runner.audit import VERDICTS, audit, choose
     from runner.claims import COLUMNS, NEEDED, Claim, claims
     from runner.errors import UsageError
     from runner.gathering import read
     from runner.io.claims import rows, text
     from runner.io.logs import Log
+    from runner.layout_tables import tables_of
     from runner.model import LogRun
     from runner.parsers import NOTHING_KNOWN, document, families
     from runner.published_tables import claims_of
+    from runner.readings import Reading
     from runner.render import csv_text, html, markdown
     from runner.tables import found
 
@@ -95,8 +98,24 @@ def judged(data: bytes) -> None:
         _judged(claims_of(text(path), "report.md"), runs)
 
 
+def layout(data: bytes) -> None:
+    """Show what a log gives in the shapes of published reports, whose speed-ups two runs of it may give."""
+    runs = tuple(_runs(data)[:2])
+    for shape in _LAYOUTS:
+        named = next(
+            name for grid in shape.tables for row in grid.rows for cell in row.cells if (name := cell.log)
+        )
+        for readings in (
+            [Reading(named, None, runs[:1])],
+            [Reading(f"{at}.log", None, (one,)) for at, one in enumerate(runs)],
+        ):
+            for one in tables_of(shape, readings, "zh", fill=True):
+                _plain(markdown([one]))
+
+
 TARGETS: dict[str, tuple[Callable[[bytes], None], Sequence[bytes]]] = {
     "log": (log, [path.read_bytes() for path in SEEDS]),
+    "layout": (layout, [path.read_bytes() for path in SEEDS]),
     "report": (report, [REPORT.encode()]),
     "table": (table, [CLAIMS.encode()]),
     "judged": (
@@ -190,6 +209,7 @@ def _runs(data: bytes) -> list[LogRun]:
     return list(content.runs)
 
 
+_LAYOUTS = [material.layout(name) for name in material.layouts()]
 _KNOWN = _runs((ROOT / "tests/parsers/dll_tf_resnet50/tf_gpu8_amp_bs64.log").read_bytes())
 
 

@@ -30,7 +30,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.mark.parametrize("target", TARGETS)
 def test_changed_input_is_read_or_refused(target: str) -> None:
     dice = random.Random(2031)
-    for _ in range(200 if target in ("log", "judged") else 1000):
+    for _ in range(1000 if target in ("report", "table") else 150):
         attempt(target, mutated(dice.choice(TARGETS[target][1]), dice))
 
 
