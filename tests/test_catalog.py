@@ -74,9 +74,7 @@ def test_every_workload_of_the_catalogue_loads(name: str) -> None:
 
 
 def test_unknown_workload_tells_the_nearest() -> None:
-    with pytest.raises(
-        UsageError, match=r"digit: no such workload; nearest: digits; looked in .*workloads"
-    ):
+    with pytest.raises(UsageError, match=r"digit: no such workload; nearest: digits; looked in .*workloads"):
         workloads.load("digit", build)
 
 

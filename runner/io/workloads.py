@@ -62,9 +62,7 @@ def _find(name_or_path: str, root: Path) -> Path:
     if path.suffix in (".yml", ".yaml") and _is_file(path):
         return path
     looked = f"looked in {place(root / 'workloads')} and for a YAML file of that path"
-    raise UsageError(
-        f"{shown(name_or_path)}: no such workload; {hint(name_or_path, names(root))}; {looked}"
-    )
+    raise UsageError(f"{shown(name_or_path)}: no such workload; {hint(name_or_path, names(root))}; {looked}")
 
 
 def _is_file(path: Path) -> bool:
