@@ -75,7 +75,7 @@ def _explained(error: Exception) -> tuple[str, int]:
         return str(error), error.status
     if isinstance(error, OSError):
         return _os_error(error), StorageError.status
-    if isinstance(error, ModuleNotFoundError):
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("runner"):
         return f"the Python package {error.name} is missing; pip install -r requirements.txt brings it", 2
     text = f"internal error: {type(error).__name__}: {error}"
     return f"{text}; run again with --debug and report what it prints", 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from runner.comparable import MARK, unlike, why
+from runner.comparable import unlike, why
 from runner.layout_figures import FILLED, Cell, Figure, difference, in_format
 from runner.layouts import Grid
 from runner.messages import Messages
@@ -64,7 +64,7 @@ def _speed_up(cell: Cell, mine: Figure, rates: Sequence[Figure], say: Messages) 
     value, filled = own.value / one.value, own.filled or one.filled
     evidence = Evidence(
         *(cell.row, cell.column, own.cards, own.precision, own.batch_size),
-        shown=in_format(value, cell.reference.format) + FILLED * filled + MARK * bool(differences),
+        shown=in_format(value, cell.reference.format) + FILLED * filled,
         value=value,
         published=cell.published,
         logs=own.logs + one.logs,
@@ -74,6 +74,6 @@ def _speed_up(cell: Cell, mine: Figure, rates: Sequence[Figure], say: Messages) 
     )
     notes = difference(cell, evidence, say) if named else ()
     if differences:
-        place, reasons = cell.wanted.place, why(differences, say)
-        notes = (*notes, f"{MARK} " + say("unlike", cell=place, base=say("one_card"), why=reasons))
+        place, reasons = cell.wanted.place, why(differences, say)  # in a note: a cell is as it was published
+        notes = (*notes, say("unlike", cell=place, base=say("one_card"), why=reasons))
     return Figure(evidence.shown, notes, evidence, named)
