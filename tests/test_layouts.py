@@ -469,6 +469,20 @@ def test_run_in_the_shape_of_its_publication(
     assert "runs/mine: the same source again" in told.err
 
 
+def test_result_says_what_its_hosts_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_run(tmp_path / "runs", "mine")
+    (tmp_path / "runs/mine/results.json").unlink()  # and it is judged anew
+    cluster = inventory.outline("v100x32")
+    facts = {"cpu": "Xeon", "cpus": 80} | dict.fromkeys(("hostname", "os", "kernel"), "x")
+    write_json(tmp_path / f"runs/mine/facts/{cluster.hosts[0].name}.json", "runkit/facts", 1, facts)
+    monkeypatch.chdir(tmp_path)
+    main(["report", "mine"])
+    results = json.loads((tmp_path / "runs/mine/results.json").read_text("utf-8"))["results"]
+    wanted = {"gpu": cluster.card_model, "driver": cluster.driver, "cpu": "Xeon * 80"}
+    assert cluster.card_model
+    assert [one["hardware"] for one in results] == [{key: said for key, said in wanted.items() if said}] * 2
+
+
 def test_sources_of_one_name_are_told_apart(tmp_path: Path, capsys: Capture) -> None:
     for folder in ("a/logs", "b/logs"):
         (tmp_path / folder).mkdir(parents=True)
