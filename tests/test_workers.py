@@ -80,9 +80,10 @@ def reading(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """``parse`` of two logs, each of which takes a minute to read."""
     program = textwrap.dedent(
         """
-        import os, sys, time
+        import os, signal, sys, time
         from runner import cli, gathering
         from runner.io import workers
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's "&" has it ignored
         workers.os.sched_getaffinity = lambda _: {0, 1}
         def read(log, known):
             time.sleep(60)
