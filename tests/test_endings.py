@@ -74,7 +74,8 @@ def test_home_is_where_the_environment_says(kit: Kit) -> None:
     ],
 )
 def test_faults(kit: Kit, fault: tuple[str, ...], state: str, reason: str) -> None:
-    kit.train(*fault, deadlines={"start_s": 3, "progress_s": 4, "total_s": 6})
+    total = 6 if "9999" in fault else 60  # which must not pass before the other two, on a busy machine either
+    kit.train(*fault, deadlines={"start_s": 3, "progress_s": 4, "total_s": total})
     done = kit.bench("--cards", "4")
     assert done.returncode == 1
     assert kit.states() == {"c04": state}
