@@ -64,6 +64,17 @@ TAGS = {
         f"30%|# {STAMP}[1,0]<stdout>:text",
         [(None, None, "30%|# "), (0, "stdout", "text")],
     ),
+    "behind a whole progress bar": (
+        "Step:  30%|# | 342/1147 [04:50<09:42,  1.38it/s, loss=2]rate 5 [1:02] 3/s",
+        [
+            (None, None, "Step:  30%|# | 342/1147 [04:50<09:42,  1.38it/s, loss=2]"),
+            (None, None, "rate 5 [1:02] 3/s"),
+        ],
+    ),
+    "behind a bar with a tag": (
+        "[1,2]<stderr>:342it [1:04:50, 2.50s/it]rate 5",
+        [(2, "stderr", "342it [1:04:50, 2.50s/it]"), (2, "stderr", "rate 5")],
+    ),
     "glued to the end": (f"[1,0]<stdout>:rate 5 {STAMP}[1,1]<stdout>:", [(0, "stdout", "rate 5 ")]),
     "Open MPI 5, rank only": ("[7]<stdout>: text", [(7, "stdout", "text")]),
     "before a carriage return": (

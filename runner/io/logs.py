@@ -1,7 +1,8 @@
 r"""Turn the bytes of a log into normalized lines, whatever it went through before.
 
 NUL and ANSI codes stripped; ``\n`` and ``\r`` both break lines; the tags that
-``mpirun --tag-output`` and ``--timestamp-output`` write (Open MPI 3, 4 and 5) split off into rank and stream.
+``mpirun --tag-output`` and ``--timestamp-output`` write (Open MPI 3, 4 and 5) split off into rank and stream;
+what is glued to the end of a progress bar a line of its own.
 Memory stays bounded whatever the input holds; what had to be dropped or replaced is told as a problem.
 """
 
@@ -19,6 +20,8 @@ from runner.model import Line, Problem
 _STAMP = r"\[?[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]? ?"
 _JOB_AND_RANK = r"\[(?:(?:[^\s\[\]@]{1,255}@)?\d{1,9},)?(\d{1,9})\](?:\[[^\s\[\]]{1,255}\])?"
 _TAG = re.compile(f"(?:{_STAMP}(?:{_JOB_AND_RANK})?|{_JOB_AND_RANK})<(stdout|stderr|stddiag)>: ?", re.ASCII)
+# The end of a progress bar of tqdm (time, time left, rate) to which another program's line is glued
+_BAR = re.compile(r"\[\d{1,4}:\d\d[^\[\]]{0,200}(?:/s|s/)[^\[\]]{0,200}\](?=\S)", re.ASCII)
 
 _Tag = tuple[int | None, str | None]  # rank and stream
 _NO_TAG: _Tag = (None, None)
@@ -113,18 +116,26 @@ class Log:
 def _untagged(number: int, text: str, tag: _Tag) -> Generator[Line, None, _Tag]:
     """Yield the lines that MPI tags part ``text`` into, of ``tag`` up to the first one; return the last."""
     if ">:" not in text:
-        if text:
-            yield Line(number, text, *tag)
+        yield from _unglued(number, text, tag)
         return tag
     start = 0
     for found in _TAG.finditer(text):
         if found.start() > start:
-            yield Line(number, text[start : found.start()], *tag)
+            yield from _unglued(number, text[start : found.start()], tag)
         word = found[1] or found[2]
         tag, start = (int(word) if word else None, found[3]), found.end()
+    yield from _unglued(number, text[start:], tag)
+    return tag
+
+
+def _unglued(number: int, text: str, tag: _Tag) -> Iterator[Line]:
+    """Yield a text, if any, as a line; what follows a progress bar without a break as one of its own."""
+    start = 0
+    for bar in _BAR.finditer(text) if "/s" in text or "s/" in text else ():
+        yield Line(number, text[start : bar.end()], *tag)
+        start = bar.end()
     if len(text) > start:
         yield Line(number, text[start:], *tag)
-    return tag
 
 
 def _count(counter: list[int], number: int) -> None:
