@@ -131,10 +131,10 @@ FAMILY = Family(
         ),
         Row(
             "note",
-            r"(?:decode_head=dict\()?type='DepthwiseSeparableASPPHead',?",
+            r"(?:decode_head=dict\()?type='DepthwiseSeparableASPPHead'\){0,9},?",
             means={"model": "DeepLabV3P"},
         ),
-        Row("note", r"type='HRNet',?", means={"model": "HRNet"}),
+        Row("note", r"type='HRNet'\){0,9},?", means={"model": "HRNet"}),
         *AIRANK_ROWS,
     ),
     finish=_finish,
