@@ -15,6 +15,7 @@ before. Forms::
     ... physical GPU (device: 0, name: Tesla V100-SXM2-32GB, pci bus id: ...           TensorFlow
     ... device: 0, GPU Compute Capability: 7.0, Driver API Version: 11.2, Runtime API Version: 11.2    Paddle
     GPU 0,1: Tesla V100-SXM2-32GB                          mmcv
+    ... rank   0: capabilities =  7.0  ; total memory = 31.749 GB ; name = Tesla V100-SXM2-32GB      fairseq
     ... Saving checkpoint at 4000 iterations               what a record after it may have waited for
 """
 
@@ -44,6 +45,7 @@ _ROWS = (
     ),
     Row("note", rf"GPU \d{{1,3}}: (?P<gpu>{_GPU}) \(UUID: GPU-[\w-]{{1,60}}\)"),
     Row("note", r"GPU \d[\d,]{0,200}: (?P<gpu>[A-Z][\w. +()/-]{1,80})"),
+    Row("note", rf".{{0,80}}\brank {{1,9}}\d{{1,6}}: capabilities = .{{1,80}} ; name = (?P<gpu>{_GPU})"),
     Row("note", rf"Product Name\s{{1,60}}: (?P<gpu>{_GPU})"),
     Row(
         "note",
@@ -89,7 +91,8 @@ ENVIRONMENT = Family(
         *("Driver Version", ".0 Off |", ".0  On |", "GPU 0", "GPU 1", "Product Name", "NVRM version"),
         *("KMD Version", "NVIDIA Release ", "ensorFlow Version ", "ensorflow Version ", "PyTorch Version "),
         *("MXNet Version ", "PyTorch version: ", "to build PyTorch", "Nvidia driver version", "major: "),
-        *("computeCapability: ", "physical GPU", "StreamExecutor device", "libcudart.so", "CUDA Runtime "),
+        *("capabilities = ", "computeCapability: "),
+        *("physical GPU", "StreamExecutor device", "libcudart.so", "CUDA Runtime "),
         *("'env_info'", "Saving checkpoint", "Already save model", "Driver API Version", *WORDS),
     ),
     near="(?!)",
