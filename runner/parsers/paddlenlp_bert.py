@@ -7,6 +7,8 @@ added up (``gradient_merge_steps``), which makes one record in some slow. Schema
     total step: STEP, epoch: E, batch: B, loss: X, avg_reader_cost: S sec, avg_batch_cost: S sec,
                       avg_samples: X, ips: RATE sequences/sec             a record, one line
     global step STEP, epoch: E, batch: B, loss: X, speed: X step/s        first release: batch size x speed
+    -----------  Configuration Arguments -----------                   or, a line for each:
+    batch_size: N
     python -u .../run_pretrain.py ... --batch_size N --use_amp False ...  by the benchmark, last
 
 Releases write ``tobal step:``, ``total step:`` and ``global step``, some with a logger's head, coloured.
@@ -40,6 +42,7 @@ _NAMES = {
 }
 _OPTIONS = r"(?<![\w])(?:--)?(\w{1,40})[= ]([\w.]{1,40})"
 _SETTINGS = r"Namespace\((?=.*?\bmax_predictions_per_seq=).*\)"
+_SETTING = rf"(?:{'|'.join(_NAMES)}): [\w.]{{1,40}}"
 _COMMAND = r"(?:\S{1,99}/)?python[\d.]{0,5} (?=.*?\brun_pretrain\.py\b)"
 
 
@@ -58,6 +61,7 @@ FAMILY = Family(
     rule="trim:skip=10",
     words=(
         *("total step", "tobal step", "global step", "avg_samples: ", "Namespace(", "run_pretrain.py"),
+        *(" Configuration Arguments ", *(f"{name}: " for name in _NAMES), "use_pure_fp16: "),
         *LAUNCH_WORDS,
     ),
     near=r"\b(?:to[tb]al|global) step:? \d{1,15}, |^(?=.*\bavg_samples: ).*\bips: ",
@@ -83,6 +87,9 @@ FAMILY = Family(
             means={"precision": "fp16", **_OURS},
         ),
         Row("start", _SETTINGS, _NAMES, _OPTIONS, means=_OURS),
+        Row("start", r"-{3,40} {1,9}Configuration (?P<section>Arguments) -{3,40}"),
+        Row("note", _SETTING, _NAMES, r"^(\w{1,40}): (\S{1,40})", within="Arguments"),
+        Row("note", "use_pure_fp16: True", means={"precision": "fp16"}, within="Arguments"),
         Row(
             "note",
             rf"{_COMMAND}(?=.*? --use_pure_fp16[= ][Tt]rue\b).*",
