@@ -17,10 +17,11 @@ from runner.io.ranks import RankLog
 from runner.io.workers import in_order
 from runner.model import LogRun
 from runner.names import printable
-from runner.parsers import Known, parse, words
+from runner.parsers import A_WORD, NO_WORD, Known, most_like, parse, words
 from runner.steadiness import steadied
 
 SHOWN = 5  # names of files without a run
+LOOKED_AT = 500  # lines, where no family knows a word
 
 
 class Content(NamedTuple):
@@ -61,12 +62,19 @@ def read(log: Log | RankLog, known: Known) -> Content:
     try:
         runs = parse(log.holding(words(known)), log.name, known)
     except UnknownLog as error:
-        return Content(log, unknown=str(error))
+        return Content(log, unknown=_with_a_line(str(error), log))
     except UsageError as error:
         return Content(log, error=error)
     told = log.problems
     made = [steadied(replace(one, sha256=log.sha256, problems=(*one.problems, *told))) for one in runs]
     return Content(log, made)
+
+
+def _with_a_line(unknown: str, log: Log | RankLog) -> str:
+    """Name a line of a log that no family knows, or only by a word: of the first the most like a record."""
+    strange = NO_WORD in unknown or A_WORD in unknown
+    like = most_like(islice(log, LOOKED_AT)) if strange else None
+    return f"{unknown}; {like}" if like else unknown
 
 
 def tell_unknown(source: str, unknown: Sequence[tuple[str, str]]) -> None:

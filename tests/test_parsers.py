@@ -209,6 +209,15 @@ def test_unknown_log_names_what_was_tried_and_what_came_near() -> None:
     assert "\n" not in text
 
 
+def test_line_of_a_grammar_is_nearer_than_one_with_a_word_of_it() -> None:
+    note = ':::MLLOG {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", "key": "seed", "value": 7'
+    lines = [Line(1, "GPU available: True"), Line(2, note + ', "metadata": {"file": "x", "lineno": 1}}')]
+    with pytest.raises(UnknownLog, match="nearest is line 2, a line of mlperf without a measurement: "):
+        parse(lines, "a.log")
+    with pytest.raises(UnknownLog, match="nearest is line 1, which holds a word of mmseg: GPU available"):
+        parse(lines[:1], "a.log")
+
+
 def test_options_overrule_the_log() -> None:
     path = PAIRS / "dll_tf_resnet50" / "tf_gpu8_amp_bs64.log"
     run = runs_of(path, known=Known(rule="mean:skip=0", cards=16, batch_size=2))[0]

@@ -208,6 +208,29 @@ def test_many_files_without_a_run_take_one_line(tmp_path: Path, capsys: Capture)
         assert "no run found in 9 files: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt, ...;" in line
 
 
+STRANGERS = {
+    "keras": (
+        "Epoch 1/5\n1875/1875 [====] - 5s 2ms/step - loss: 0.2931 - accuracy: 0.91\n",
+        "line 2: 1875/1875",
+    ),
+    "lightning": (
+        "GPU available: True\nEpoch 0:   2%|2| 20/938 [00:01<01:01, 14.9it/s, loss=2]\n",
+        "line 2: E",
+    ),
+    "megatron": (" iteration 10/ 50 | elapsed time per iteration (ms): 12.5 | lm loss: 6.1 |\n", "line 1: "),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), STRANGERS.values(), ids=STRANGERS)
+def test_log_of_no_family_names_its_line_most_like_a_record(
+    text: str, says: str, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "a.log").write_text(text)
+    assert main(["parse", str(tmp_path / "a.log")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"; most like a record is {says}" in line
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "9" * 40])
 def test_counts_are_whole_numbers(value: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ending:

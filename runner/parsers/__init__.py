@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
@@ -33,7 +34,9 @@ from runner.parsers._twice import told_twice
 from runner.parsers._values import name_says, same_precision
 
 __all__ = [
+    "A_WORD",
     "NOTHING_KNOWN",
+    "NO_WORD",
     "Family",
     "Known",
     "Row",
@@ -41,6 +44,7 @@ __all__ = [
     "document",
     "families",
     "in_words",
+    "most_like",
     "name_says",
     "parse",
     "parse_cell",
@@ -50,6 +54,16 @@ __all__ = [
 ]
 
 NOTHING_KNOWN = Known()
+NO_WORD = "no line holds a word of any of them"
+A_WORD = "which holds a word of "
+_NEAR = ("not a whole line of {}", "a line of {} without a measurement", A_WORD + "{}")
+_LOOKED_AT = 1000  # characters of a line
+_SIGNS = (  # of a record, whoever wrote it
+    r"(?i)\d ?(?:[a-z]{1,12}/s(?:ec)?\b|m?s/[a-z]{2,9}\b)",
+    r"(?i)\b(?:ips|fps|throughput|speed|time)\b.{0,9}\d",
+    r"(?i)\b(?:[a-z_]{0,20}loss|acc(?:uracy)?)\b\W{0,3}\d",
+    r"(?i)\b(?:step|iter(?:ation)?|epoch|batch)\b\W{0,3}\d|\d/\d",
+)
 
 
 @cache
@@ -108,12 +122,20 @@ def _first_line(found: Found, run: LogRun) -> int:
 
 def _nothing(log: str, found: Sequence[Found]) -> str:
     tried = ", ".join(one.family.name for one in found)
-    near = [one for one in found if one.nearest is not None]
-    near.sort(key=lambda one: not any(hit.row is None for hit in one.hits))  # what looks like a record first
-    nearest = "no line holds a word of any of them"
-    if near and near[0].nearest is not None:
-        line = near[0].nearest
-        nearest = (
-            f"nearest is line {line.number}, not a whole line of {near[0].family.name}: {shown(line.text)}"
-        )
+    near = [(*one.nearest, one.family.name) for one in found if one.nearest is not None]
+    nearest = NO_WORD
+    if near:
+        how, line, family = min(near, key=lambda one: one[0])
+        nearest = f"nearest is line {line.number}, {_NEAR[how].format(family)}: {shown(line.text)}"
     return f"{printable(log)}: no run found; tried {tried}; {nearest}"
+
+
+def most_like(lines: Iterable[Line]) -> str | None:
+    """Say which line is most like a record of some training, where no family knows a word of the log."""
+    best, most = None, 0
+    for line in lines:
+        text = line.text[:_LOOKED_AT]
+        signs = sum(re.search(sign, text, re.ASCII) is not None for sign in _SIGNS)
+        if signs > most:
+            best, most = line, signs
+    return None if best is None else f"most like a record is line {best.number}: {shown(best.text)}"

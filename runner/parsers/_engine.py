@@ -156,9 +156,17 @@ class Found:
         return any(hit.row is not None and hit.row.kind in ("record", "summary") for hit in self.hits)
 
     @property
-    def nearest(self) -> Line | None:
-        """The line that comes nearest to a record where none fitted."""
-        return next((hit.line for hit in self.hits if hit.row is None), self.touched)
+    def nearest(self) -> tuple[int, Line] | None:
+        """The line that comes nearest to a record where none fitted; how near, from 0.
+
+        0: it looks like one. 1: it fits the grammar, and holds no measurement. 2: it holds a word, no more.
+        """
+        like = next((hit.line for hit in self.hits if hit.row is None), None)
+        if like is not None:
+            return 0, like
+        if self.hits:
+            return 1, self.hits[-1].line
+        return None if self.touched is None else (2, self.touched)
 
 
 def words_of(families: Iterable[Family]) -> tuple[str, ...]:
