@@ -370,6 +370,14 @@ def test_what_a_name_says(
     assert (run.cards, run.batch_size, run.precision) == (cards, batch_size, precision)
 
 
+@pytest.mark.parametrize(
+    ("name", "hosts"), [("bs96_fp32_DP_N4C32_log", 4), ("DP_N1C8", 1), ("W2V_32Node", 32), ("DP_4C32", None)]
+)
+def test_hosts_that_a_name_says(name: str, hosts: int | None) -> None:
+    run = rows(RECORD, name=name)
+    assert (run.hosts, run.sources.get("hosts")) == (hosts, "name" if hosts else None)
+
+
 def test_run_after_a_finished_one_is_another() -> None:
     text = "DLL 2031-05-06 07:08:09.1 - (0, {}) total_ips : 5.0"
     end = "Ending Model Training ..."

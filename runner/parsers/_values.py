@@ -14,7 +14,7 @@ _LEAST, _MOST = 1e-9, 1e15  # no rate, step time or figure of a training lies ou
 
 _IN_NAMES = {  # patterns stay text, so that importing this costs nothing
     "cards": r"(?:n\d{1,4}c|gpux?|gpus|c|n)(\d{1,5})",
-    "hosts": r"(\d{1,5})nodes?",
+    "hosts": r"(\d{1,5})nodes?|n(\d{1,4})c\d{1,5}",
     "threads": r"(\d{1,4})threads?",
     "batch_size": r"bs(\d{1,7})",
     "precision": r"(fp32|fp16|tf32|bf16|amp)",
@@ -73,7 +73,7 @@ def name_says(name: str) -> dict[str, str]:
     words = re.split(r"[^a-z0-9]", name.rpartition("/")[2].lower())
     said = {}
     for key, pattern in _IN_NAMES.items():
-        found = {match[1] for word in words if (match := re.fullmatch(pattern, word))}
+        found = {max(match.groups("")) for word in words if (match := re.fullmatch(pattern, word))}
         if len(found) == 1:  # two different ones say nothing
             said[key] = found.pop()
     return said
