@@ -378,6 +378,31 @@ def test_hosts_that_a_name_says(name: str, hosts: int | None) -> None:
     assert (run.hosts, run.sources.get("hosts")) == (hosts, "name" if hosts else None)
 
 
+LAUNCHED = {
+    "mmseg": (
+        "+ python -m torch.distributed.launch --nproc_per_node=8 --master_port=29500 ./tools/train.py c.py",
+        "2031-05-06 07:08:09,123 - mmseg - INFO - Iter [50/80]\tlr: 1e-2, time: 0.5, decode.acc: 1, loss: 1",
+        (8, None),
+    ),
+    "mmseg on two hosts": (
+        "torchrun --nnodes=2 --node_rank=0 --nproc_per_node=8 tools/train.py c.py --launcher pytorch",
+        "2031-05-06 07:08:09,123 - mmseg - INFO - Iter [50/80]\tlr: 1e-2, time: 0.5, decode.acc: 1, loss: 1",
+        (16, 2),
+    ),
+    "ResNet50 by its launch.py": (
+        "python ./multiproc.py --nproc_per_node 4 ./launch.py --model resnet50 --precision AMP /imagenet",
+        "DLL 2031-05-06 07:08:09.1 - Epoch: 0 Iteration: 1  train.loss : 7.1  train.total_ips : 2.5 images/s",
+        (4, None),
+    ),
+}
+
+
+@pytest.mark.parametrize(("command", "record", "counts"), LAUNCHED.values(), ids=LAUNCHED)
+def test_launchers_say_the_cards(command: str, record: str, counts: tuple[int, int | None]) -> None:
+    (run,) = parse([Line(1, command), Line(2, record)], "a.log")
+    assert (run.cards, run.hosts) == counts
+
+
 def test_run_after_a_finished_one_is_another() -> None:
     text = "DLL 2031-05-06 07:08:09.1 - (0, {}) total_ips : 5.0"
     end = "Ending Model Training ..."

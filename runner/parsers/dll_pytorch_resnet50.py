@@ -160,7 +160,7 @@ FAMILY = Family(
         Row("note", rf"{_ARGV}(?=.*?'--fp16').*", _OPTIONS, _SAID, means={"precision": "fp16"}),
         Row("note", rf"{_ARGV}.*", _OPTIONS, _SAID, means={"precision": "fp32"}),
         Row("note", r"(?:[=>]{1,20} ?)?--nnodes (?P<hosts>\d{1,6}) --node_rank .{1,400}"),
-        *torch_rows(r"main\.py", {}, {"": ""}),
+        *torch_rows(r"(?:main|launch)\.py", {}, {"": ""}),
         *AIRANK_ROWS,
     ),
     finish=_finish,

@@ -20,6 +20,8 @@ The first mmengine left out the year. Of the settings, which the head of the log
     GPU number: N                                   mmengine: all cards
     samples_per_gpu=N,                              mmengine: batch_size=N, below train_dataloader = dict(
     optimizer_config = dict(type='Fp16OptimizerHook', ...)    mmengine: type='AmpOptimWrapper'
+    {"env_info": "...", ... "config": "... samples_per_gpu=N, ..."}     all of them in one: mmcv's .log.json
+    + python -m torch.distributed.launch --nproc_per_node=N ./tools/train.py ...
     workflow: [('train', 1)], max: N iters          or epochs; the checkpoint of the last one is the end
 
 Example::
@@ -34,6 +36,7 @@ from dataclasses import replace
 from runner.model import LogRun
 from runner.parsers._airank import AIRANK_ROWS, AIRANK_WORDS, held_against_records
 from runner.parsers._engine import FIGURE, Family, Row
+from runner.parsers._launch import TORCH_WORDS, torch_rows, with_launcher
 from runner.parsers._problems import without
 from runner.parsers._values import count
 
@@ -51,6 +54,14 @@ _LOSS = r"(?<![\w./])(loss): {1,3}([^\s,]{1,40})"
 _JSON = r'"(iter|epoch|time|loss)": ?([^\s,"{}]{1,40})'
 _OF_JSON = {"iter": "step", "epoch": "epoch", "time": "step_s", "loss": "loss"}
 _SCALARS = r'(?=.*"decode\w{0,20}\.)(?=.*"time": ?[-\d.NI])(?=.*"iter": ?\d)\{(?!"mode": ?"(?!train")).*\}'
+_HEAD = r'\{"env_info": "(?=.*?\\nPyTorch: (?P<framework_version>\d[^\s\\"]{0,60}))'
+_OF_HEAD = {"samples_per_gpu": "batch_size", "gpu_ids": "cards"}
+_IN_HEAD = r"(?<=\\n|  )(samples_per_gpu|gpu_ids)(?:=| = range\(0, (?=[2-9]|1\d))(\d{1,7})\b"
+_PRECISIONS = {
+    r"(?=.*?type='Fp16OptimizerHook')": {"precision": "fp16"},
+    r"(?=.*?\\noptimizer_config = dict\()": {"precision": "fp32"},
+    "": {},
+}
 _MEASURE = rf"(?P<accuracy>{FIGURE})[,\s].*"
 _NEAR = (
     r" - (?:mmseg|mmengine) - INFO - (?:Iter|Epoch)(?:\(train\))? {0,9}\["
@@ -69,7 +80,8 @@ _WORDS = (
         "Distributed training: ",
     ),
     *("gpu_ids = ", "samples_per_gpu=", "batch_size=", "_dataloader = ", "optimizer_config = "),
-    *("OptimWrapper'", "OptimizerHook'", "type='D", "type='HRNet'", '"decode', '"mIoU": '),
+    *("OptimWrapper'", "OptimizerHook'", "type='D", "type='HRNet'", '"decode', '"mIoU": ', '{"env_info": '),
+    *TORCH_WORDS,
 )
 
 
@@ -82,7 +94,7 @@ def _finish(run: LogRun) -> LogRun:
         total = f"{run.records[-1].step / last:.0f} iter"
     if not run.complete and count((saved or "").split(" ")[0]) and saved == total:
         run = replace(run, complete=True, problems=without(run, "truncated"))
-    return held_against_records(replace(run, facts=facts))
+    return held_against_records(with_launcher(replace(run, facts=facts)))
 
 
 FAMILY = Family(
@@ -111,6 +123,11 @@ FAMILY = Family(
             rf"{_INFO}Saving checkpoint at (?P<saved>{_UNITS})(?:ation)?s",
             {"saved": "facts.saved"},
         ),
+        *(
+            Row("start", rf"{_HEAD}{said}.*", _OF_HEAD, _IN_HEAD, means=means)
+            for said, means in _PRECISIONS.items()
+        ),
+        *torch_rows(r"tools/train\.py", {}, {"": ""}),
         Row("start", rf"{_INFO}Environment info:|System environment:"),
         Row("note", r"GPU [\d,]{1,200}: (?P<gpu>\S.{0,80})"),
         Row("note", r"PyTorch: (?P<framework_version>\d\S{0,60})"),
