@@ -378,6 +378,8 @@ def test_hosts_that_a_name_says(name: str, hosts: int | None) -> None:
     assert (run.hosts, run.sources.get("hosts")) == (hosts, "name" if hosts else None)
 
 
+_MASK_RCNN = "horovodrun {} python /workspace/mask_rcnn_main.py --mode train --train_batch_size 4"
+_THROUGHPUT = "[MaskRCNN] INFO    : throughput: 12.5 samples/sec"
 LAUNCHED = {
     "mmseg": (
         "+ python -m torch.distributed.launch --nproc_per_node=8 --master_port=29500 ./tools/train.py c.py",
@@ -389,6 +391,19 @@ LAUNCHED = {
         "2031-05-06 07:08:09,123 - mmseg - INFO - Iter [50/80]\tlr: 1e-2, time: 0.5, decode.acc: 1, loss: 1",
         (16, 2),
     ),
+    "horovodrun with a list of hosts": (
+        _MASK_RCNN.format("-np 16 -H node-1:8,node-2:8"),
+        _THROUGHPUT,
+        (16, 2),
+    ),
+    "more hosts than are filled": (_MASK_RCNN.format("-np 8 -H 10.0.0.1:8,10.0.0.2:8"), _THROUGHPUT, (8, 1)),
+    "hosts without slots": (_MASK_RCNN.format("-np 2 --host a,b"), _THROUGHPUT, (2, 2)),
+    "hosts mapped otherwise": (
+        _MASK_RCNN.format("-np 8 --map-by ppr:4:node -H a:8,b:8"),
+        _THROUGHPUT,
+        (8, None),
+    ),
+    "fewer slots than processes": (_MASK_RCNN.format("-np 9 -H a:4,b:4"), _THROUGHPUT, (9, None)),
     "ResNet50 by its launch.py": (
         "python ./multiproc.py --nproc_per_node 4 ./launch.py --model resnet50 --precision AMP /imagenet",
         "DLL 2031-05-06 07:08:09.1 - Epoch: 0 Iteration: 1  train.loss : 7.1  train.total_ips : 2.5 images/s",

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from runner.model import LogRun
 from runner.parsers._engine import Family, Found, Hit
 from runner.parsers._environment import Surroundings, surroundings
+from runner.parsers._launch import hosts_of
 from runner.parsers._not_used import not_used
 from runner.parsers._problems import (
     duplicate,
@@ -170,6 +171,7 @@ def _stated(segment: Segment) -> dict[str, int | None]:
     """How many took part as the family's own lines say it: some name hosts, or say how many cards one has."""
     said = {key: count(segment.parameters.get(key)) for key in COUNTS}
     said["hosts"] = said["hosts"] or len(segment.hosts) or None
+    said["hosts"] = said["hosts"] or hosts_of(segment.parameters, said["cards"])
     per_host = count(segment.parameters.get("cards_per_host"))
     if said["cards"] is None and said["hosts"] and per_host:
         said["cards"] = said["hosts"] * per_host
