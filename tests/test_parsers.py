@@ -192,6 +192,14 @@ def test_progress_sees_records_whose_logger_colours_half_a_line() -> None:
     assert not progress.search((head + record.replace(", tokens: 9, ips: 39644.5 words/sec", "")).encode())
 
 
+def test_progress_sees_records_that_are_glued_to_a_bar() -> None:
+    bar = "Iteration:  30%|███       | 342/1147 [04:50<09:42,  1.38it/s]"
+    record = "DLL 2031-05-06 07:08:09.1 - Training Epoch: 0 Training Iteration: 2  step_loss : 9.5 \n"
+    progress = re.compile(families()["dll_pytorch_bert"].progress.encode())
+    assert progress.search((bar + record).encode())
+    assert not progress.search((bar + " " + bar).encode())
+
+
 def test_a_pattern_compiles_on_the_python_of_the_hosts() -> None:
     # Python 3.8 knows neither atomic groups nor possessive quantifiers, nor a repeated group name
     for family in families().values():

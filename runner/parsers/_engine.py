@@ -98,7 +98,8 @@ class Family(NamedTuple):
         """A regular expression, as text, that ``search`` finds in the bytes of exactly the record lines."""
         rows = [re.sub(r"\(\?P<\w+>", "(?:", row.pattern) for row in self.rows if row.kind == "record"]
         colour = r"\x1b\[[0-9;]*m"
-        return rf"(?:^|\r|{colour})\s*(?:{'|'.join(rows) or '(?!)'})\s*(?:{colour}\s*)*$"
+        bar = r"\[\d{1,4}:\d\d[^\[\]]{0,200}(?:/s|s/)[^\[\]]{0,200}\]"  # to whose end a record may be glued
+        return rf"(?:^|\r|{colour}|{bar})\s*(?:{'|'.join(rows) or '(?!)'})\s*(?:{colour}\s*)*$"
 
 
 class Hit(NamedTuple):
