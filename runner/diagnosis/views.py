@@ -1,0 +1,48 @@
+"""From a host's answer to what the rules see of it. An answer may hold anything: its form is checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runner.diagnosis.model import HostView, Probe, Stated
+from runner.names import printable
+
+MOST = 200_000  # characters of a probe's output
+WHY = ("missing", "timeout", "needs root")
+
+
+def view(name: str, answer: Mapping[str, Any] | str, stated: Stated) -> HostView:
+    """The host of that name: from its document of schema runkit/probe, or from why there is none."""
+    if isinstance(answer, str):
+        return HostView(name, unreachable=answer, stated=stated)
+    probes = answer.get("probes")
+    found = (
+        {_text(key): _probe(value) for key, value in probes.items()} if isinstance(probes, Mapping) else {}
+    )
+    return HostView(name, {key: probe for key, probe in found.items() if probe is not None}, None, stated)
+
+
+def evidence(text: str, most: int = 300) -> str:
+    """Text of a host as one line that may be shown."""
+    line = printable(" ".join(text[: 4 * most].split()))
+    return line if len(line) <= most else f"{line[:most]}..."
+
+
+def _probe(value: Any) -> Probe | None:
+    if not isinstance(value, Mapping):
+        return None
+    argv, status, seconds = value.get("argv"), value.get("status"), value.get("seconds")
+    return Probe(
+        argv=tuple(_text(word) for word in argv) if isinstance(argv, list) else (),
+        status=status if isinstance(status, int) and not isinstance(status, bool) else None,
+        out=_text(value.get("out")),
+        err=_text(value.get("err")),
+        seconds=float(seconds) if isinstance(seconds, int | float) and abs(seconds) < 1e9 else 0.0,
+        why=value["why"] if value.get("why") in WHY else None,
+    )
+
+
+def _text(value: Any) -> str:
+    """Text of bounded length that can be written out, without the halves of characters that JSON can name."""
+    return value[:MOST].encode("utf-8", "replace").decode() if isinstance(value, str) else ""

@@ -1,0 +1,156 @@
+"""Asking all hosts at once how they are: each runs ``probe.py``, which is sent to it, and answers in JSON.
+
+A host that hangs costs its own deadline, since none waits for another. What a host sends is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from runner.errors import UsageError
+from runner.io import ssh
+from runner.io.files import ROOT
+from runner.model import Host
+from runner.names import printable
+
+PROBE = ROOT / "roles" / "doctor_probe" / "files" / "probe.py"
+START = b'{"schema": "runkit/probe", "version": 1, '  # before it, login scripts may print what they like
+CONNECT_S = 15.0  # for a login, beside what the looks take
+AT_ONCE = 64
+MOST = 64 << 20  # bytes of an answer
+MOST_SAID = 8192  # bytes of standard error
+
+Answers = Mapping[str, Mapping[str, Any] | str]  # host to its document, or to why there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How a host is asked: its variables, the ``request`` for probe.py, seconds for all looks together."""
+
+    host: Host
+    values: Mapping[str, Any]
+    request: Mapping[str, Any]
+    python: str = "python3"
+    deadline_s: float = 20.0
+
+
+def ask(questions: Sequence[Question]) -> Answers:
+    """Ask every host, all at once; by its name the document of schema runkit/probe, or why there is none."""
+    running: set[subprocess.Popen[bytes]] = set()
+    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(questions)))) as pool:
+        asked = {each.host.name: pool.submit(_answer, each, running) for each in questions}
+        try:
+            return {name: future.result() for name, future in asked.items()}
+        except BaseException:  # such as Ctrl-C: nobody waits for the others then
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in tuple(running):
+                _end(child)
+            raise
+
+
+def _answer(question: Question, running: set[subprocess.Popen[bytes]]) -> Mapping[str, Any] | str:
+    host, seconds = question.host, question.deadline_s + CONNECT_S
+    request = json.dumps({**question.request, "deadline_s": question.deadline_s})
+    try:
+        argv = [sys.executable, "-", request]
+        if host.connection != "local":
+            argv = ssh.command(host, question.values, [question.python, "-", request])
+        began = time.time()
+        status, out, said = _run(argv, seconds, running)
+        ended = time.time()
+    except (UsageError, OSError) as error:
+        return str(error)
+    document = _document(out)
+    if document is not None:
+        return {**document, "probes": {**document["probes"], "clock_offset": _clock(document, began, ended)}}
+    last = printable(([line.strip() for line in said.splitlines() if line.strip()] or [""])[-1])
+    if status is None:
+        return f"no answer within {seconds:.0f} s" + (f" ({last})" if last else "")
+    if status == ssh.FAILED and host.connection != "local":
+        return ssh.explained(host, question.values, last) or "the connection ended"
+    return f"{question.python} ended with status {status}" + (f": {last}" if last else " and no answer")
+
+
+def _run(
+    argv: Sequence[str], seconds: float, running: set[subprocess.Popen[bytes]]
+) -> tuple[int | None, bytes, str]:
+    """Exit status (None where it was ended), standard output and standard error."""
+    with (
+        PROBE.open("rb") as text,
+        subprocess.Popen(
+            argv, stdin=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        ) as child,
+    ):
+        running.add(child)
+        try:
+            out, said = _read(child, time.monotonic() + seconds)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it has closed its streams, or is late
+                return child.wait(1), out, said.decode("utf-8", "replace")
+            return None, out, said.decode("utf-8", "replace")
+        finally:
+            running.discard(child)
+            _end(child)
+
+
+def _read(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
+    """What it writes until it closes both streams, its deadline, or too much."""
+    kept, most = (bytearray(), bytearray()), (MOST, MOST_SAID)
+    with selectors.DefaultSelector() as waiting:
+        for number, stream in enumerate((child.stdout, child.stderr)):
+            assert stream is not None
+            waiting.register(stream, selectors.EVENT_READ, number)
+        while waiting.get_map() and (left := deadline - time.monotonic()) > 0 and len(kept[0]) < MOST:
+            for key, _ in waiting.select(left):
+                block = os.read(key.fd, 1 << 16)
+                kept[key.data].extend(block)
+                del kept[key.data][: max(0, len(kept[key.data]) - most[key.data])]
+                if not block:
+                    waiting.unregister(key.fileobj)
+    return bytes(kept[0]), bytes(kept[1])
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def _document(out: bytes) -> Mapping[str, Any] | None:
+    """The document in what a host printed, None where there is none or it is not whole."""
+    start = out.find(START)
+    try:
+        found = json.loads(out[start:].decode("utf-8", "replace").partition("\n")[0]) if start >= 0 else None
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(found, dict) and isinstance(found.get("probes"), dict)
+    return found if whole else None
+
+
+def _clock(document: Mapping[str, Any], began: float, ended: float) -> Mapping[str, Any]:
+    """How far the host's clock is ahead of the one here: at least and at most, in seconds.
+
+    It began to look after it was asked, and ended before its answer was here.
+    """
+    times = list(_times(document))
+    if len(times) != 2:
+        return {"argv": ["python", "clock_offset"], "status": None, "why": "missing"}
+    bounds = {"least_s": round(times[1] - ended, 3), "most_s": round(times[0] - began, 3)}
+    return {"argv": ["python", "clock_offset"], "status": 0, "out": json.dumps(bounds)}
+
+
+def _times(document: Mapping[str, Any]) -> Iterator[float]:
+    for key in ("began", "ended"):
+        value = document.get(key)
+        if isinstance(value, float | int) and abs(value) < 1e12:
+            yield float(value)
