@@ -10,6 +10,7 @@ REQUEST is one JSON object; every key may be missing:
     mpirun            the MPI launcher that the inventory states
     deadline_s        what a look may take at most, and a second less than all of it together
     only              names of looks, or null for all
+    gpus, rdma        false where the inventory states no such hardware: what asks for it is left out
     become            whether sudo may be asked for those that need root
 
 Prints one JSON document, schema runkit/probe. A look that hangs costs its own deadline: what it started is
@@ -43,6 +44,14 @@ class Look(NamedTuple):
     seconds: float = 10.0
     root: bool = False
     function: Optional[Callable[[Request], str]] = None
+
+
+class Unanswered(Exception):
+    """What a function raises that has no answer: why, as in an answer."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 def command(*argv: str, seconds: float = 10.0, root: bool = False) -> Look:
@@ -95,22 +104,193 @@ def looks_mpi(request: Request) -> Dict[str, Look]:
 # --- accelerators ----------------------------------------------------------------------------------
 
 
+DRIVER_PACKAGES = ("*nvidia*", "cuda-drivers*")
+LOCKS = ("/etc/apt/preferences.d/*", "/etc/dnf/plugins/versionlock.*", "/etc/dnf/versionlock.toml")
+NVIDIA, BRIDGE = "0x10de", 0x0604
+SECOND_PART, ACS = 0x100, 0x000D  # of a PCI device's configuration: where its extended capabilities begin
+
+
+def nvidia_pci(request: Request) -> str:
+    """The devices of vendor NVIDIA, one a line: address, class, device, kind of IOMMU group if in one."""
+    lines = []
+    for folder in sorted(glob.glob("/sys/bus/pci/devices/*")):
+        if first_line(folder + "/vendor") == NVIDIA:
+            kind, number = (first_line(folder + "/" + name) for name in ("class", "device"))
+            group = first_line(folder + "/iommu_group/type")
+            lines.append(" ".join((os.path.basename(folder), kind, number, group)).rstrip())
+    return "\n".join(lines)
+
+
+def acs(request: Request) -> str:
+    """The bridges that have Access Control Services, with what of it is on; reading them takes root."""
+    bridges = [
+        folder
+        for folder in sorted(glob.glob("/sys/bus/pci/devices/*"))
+        if int(first_line(folder + "/class") or "0", 16) >> 8 == BRIDGE
+        and os.stat(folder + "/config").st_size > SECOND_PART
+    ]
+    controls = {}
+    for start in range(0, len(bridges), 12):  # what one program prints is cut
+        some = bridges[start : start + 12]
+        look = command("od", "-An", "-v", "-tx1", "-w4096", *(each + "/config" for each in some), root=True)
+        said = run(look, look.argv, request, time.monotonic() + 4)
+        if said["why"]:
+            raise Unanswered(said["why"])
+        for folder, line in zip(some, said["out"].splitlines()):
+            control = acs_control(bytes.fromhex(line.replace(" ", "")))
+            if control is not None:
+                controls[os.path.basename(folder)] = control
+    return json.dumps(controls)
+
+
+def acs_control(config: bytes) -> Optional[int]:
+    """The control register of Access Control Services, None where the device has no such capability."""
+    at = SECOND_PART
+    for _ in range(64):  # a chain that bites its tail ends here
+        if not SECOND_PART <= at <= len(config) - 8:
+            break
+        head = int.from_bytes(config[at : at + 4], "little")
+        if head & 0xFFFF == ACS:
+            return int.from_bytes(config[at + 6 : at + 8], "little")
+        at = head >> 20
+    return None
+
+
+def first_line(path: str) -> str:
+    """The first line of a file, "" where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(4096).decode("utf-8", "replace").partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
 def looks_gpu(request: Request) -> Dict[str, Look]:
-    return {}
+    if not request.get("gpus", True):
+        return {}
+    form = "${db:Status-Abbrev} ${Package} ${Version}\\n"
+    apps = "--query-compute-apps=pid,process_name,used_gpu_memory"
+    seen = ("--no-pager", "--quiet", "--lines=200", "--output=cat", "--grep=NVRM: Xid")
+    return {
+        "gpu_query": command("nvidia-smi", "-q"),
+        "gpu_processes": command("nvidia-smi", apps, "--format=csv"),
+        "gpu_topology": command("nvidia-smi", "topo", "-m"),
+        "gpu_nvlink": command("nvidia-smi", "nvlink", "-s"),
+        "gpu_module": read("/proc/driver/nvidia/version"),
+        "gpu_module_installed": command("modinfo", "-F", "version", "nvidia"),
+        "gpu_pci": function(nvidia_pci),
+        "gpu_xid": command("journalctl", "--dmesg", "--boot", *seen, root=True),
+        "gpu_packages_deb": command("dpkg-query", "--show", "--showformat=" + form, *DRIVER_PACKAGES),
+        "gpu_packages_rpm": command("rpm", "-qa", "--qf", "%{NAME} %{VERSION}\\n", *DRIVER_PACKAGES),
+        "gpu_locks": read(*LOCKS),
+        "gpu_fabric_manager": command("systemctl", "is-active", "nvidia-fabricmanager"),
+        "gpu_acs": function(acs),
+        "kernel_modules": read("/proc/modules"),
+        "kernel_command_line": read("/proc/cmdline"),
+    }
 
 
 # --- RDMA ------------------------------------------------------------------------------------------
 
 
+PORT = ("state", "phys_state", "rate", "link_layer")
+GIDS = 64  # entries of a port's table that are looked at; the kernel keeps unused ones as zeroes
+
+
+def rdma_ports(request: Request) -> str:
+    """Every port of every RDMA device, by its name such as mlx5_0/1, with its GIDs that are not zero."""
+    ports = {}
+    for folder in sorted(glob.glob("/sys/class/infiniband/*/ports/*")):
+        device, number = folder.split("/")[4], os.path.basename(folder)
+        said = {name: first_line(folder + "/" + name) for name in PORT}
+        for name in ("fw_ver", "board_id"):
+            said[name] = first_line("/sys/class/infiniband/%s/%s" % (device, name))
+        ports["%s/%s" % (device, number)] = dict(said, gids=gids(folder))
+    return json.dumps(ports)
+
+
+def gids(port: str) -> List[Dict[str, Any]]:
+    found = []
+    for index in range(GIDS):
+        gid = first_line("%s/gids/%d" % (port, index))
+        if gid.strip("0:"):
+            kind, device = (first_line("%s/gid_attrs/%s/%d" % (port, x, index)) for x in ("types", "ndevs"))
+            found.append({"index": index, "gid": gid, "type": kind, "device": device})
+    return found
+
+
+def peer_memory(request: Request) -> str:
+    """Whether nvidia_peermem (or its forerunner nv_peer_mem) is loaded, and the kernel has what it needs."""
+    with open("/proc/modules") as stream:
+        loaded = [line.split(" ", 1)[0] for line in stream]
+    with open("/proc/kallsyms") as stream:
+        symbol = any("ib_register_peer_memory_client" in line for line in stream)
+    modules = [name for name in loaded if name in ("nvidia_peermem", "nv_peer_mem")]
+    return json.dumps({"modules": modules, "symbol": symbol})
+
+
 def looks_rdma(request: Request) -> Dict[str, Look]:
-    return {}
+    if not request.get("rdma", True):
+        return {}
+    return {"rdma_ports": function(rdma_ports), "rdma_peer_memory": function(peer_memory)}
 
 
 # --- containers ------------------------------------------------------------------------------------
 
 
+LIKELY = ("cuda", "nvidia", "torch", "tensorflow", "paddle", "mxnet", "mmseg")  # names of images for cards
+# What every container of the workloads is started with (workloads/*.yml), and what is asked inside.
+AS_TRAINING = ("--gpus", "all", "--ipc=host", "--ulimit", "memlock=-1", "--ulimit", "stack=67108864")
+INSIDE = "cat /proc/self/limits; df -k /dev/shm; nvidia-smi -L"
+
+
+def cdi_specs(request: Request) -> str:
+    """The files that describe cards of NVIDIA to container engines (CDI), one a line."""
+    found = []
+    for path in sorted(glob.glob("/etc/cdi/*") + glob.glob("/var/run/cdi/*")):
+        with open(path, "rb") as stream:
+            if b"nvidia.com/gpu" in stream.read(1000000):
+                found.append(path)
+    return "\n".join(found)
+
+
+def container_start(request: Request) -> str:
+    """Start a container on the cards, of an image that lies here already, and look around in it.
+
+    Tried only where NVIDIA's kernel module is loaded. Nothing is fetched, nothing stays behind.
+    """
+    if not os.path.exists("/proc/driver/nvidia/version") or not found("docker"):
+        raise Unanswered("missing")
+    listed = docker(request, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}")
+    if listed["status"] != 0:
+        raise Unanswered(listed["why"] or "missing")
+    images = [name for name in listed["out"].split() if "<none>" not in name]
+    image = next((name for name in images if any(word in name for word in LIKELY)), None)
+    if image is None:
+        return json.dumps({"image": None, "images": len(images)})
+    name = "runkit-doctor-%d" % os.getpid()
+    options = ("--rm", "--pull", "never", "--network", "none", "--name", name, *AS_TRAINING)
+    most = float(request.get("deadline_s") or DEADLINE_S) - 8
+    said = docker(request, "run", *options, "--entrypoint", "sh", image, "-c", INSIDE, seconds=most)
+    if said["why"] == "timeout":  # the client is gone, its container may not be
+        docker(request, "rm", "--force", name)
+    return json.dumps({"image": image, **{key: said[key] for key in ("status", "out", "err", "why")}})
+
+
+def docker(request: Request, *words: str, seconds: float = 4) -> Answer:
+    look = command("docker", *words)
+    return run(look, look.argv, request, time.monotonic() + seconds)
+
+
 def looks_container(request: Request) -> Dict[str, Look]:
-    return {}
+    if not request.get("gpus", True):
+        return {}
+    return {
+        "docker_info": command("docker", "info", "--format", "{{json .}}"),
+        "docker_settings": read("/etc/docker/daemon.json"),
+        "cdi_specs": function(cdi_specs),
+        "container_start": function(container_start, seconds=30),
+    }
 
 
 SECTIONS = (looks_os, looks_net, looks_mpi, looks_gpu, looks_rdma, looks_container)
@@ -131,7 +311,10 @@ _groups: Dict[int, "subprocess.Popen[bytes]"] = {}  # what runs now, by process 
 def taken(look: Look, request: Request, deadline: float) -> Answer:
     """The answer of one look; it is back by ``deadline``, of the monotonic clock, or little later."""
     if look.function is not None:
-        return answer(look.argv, 0, look.function(request))
+        try:
+            return answer(look.argv, 0, look.function(request))
+        except Unanswered as gone:
+            return answer(look.argv, None, why=gone.why)
     if look.argv[0] == "read":
         return read_files(look, request, deadline)
     return run(look, look.argv, request, deadline)
