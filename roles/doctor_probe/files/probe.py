@@ -4,10 +4,13 @@ usage: python3 - REQUEST < probe.py
 
 REQUEST is one JSON object; every key may be missing:
     peers             [{"name", "address", "port"}, ...]: the other hosts, and where their sshd listens
-    mpi_ports         [port, ...]: tried on each peer
+    name, address     of this host, as the peers know it
+    is_launch         whether jobs start here; then ssh from here to each peer is tried
+    mpi_ports         [port, ...]: opened here for as long as the look lasts, and tried on each peer
     interfaces_cidr   "10.0.0.0/24": the network that the ranks talk over
     interface         the interface that the inventory states for it
     mpirun            the MPI launcher that the inventory states
+    data_root, agent_root   where the data sets and the runs lie
     deadline_s        what a look may take at most, and a second less than all of it together
     only              names of looks, or null for all
     gpus, rdma        false where the inventory states no such hardware: what asks for it is left out
@@ -18,10 +21,12 @@ killed as a group, and it is reported as "timeout". To add a look, add a line to
 """
 
 import contextlib
+import errno
 import glob
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +37,27 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 CUT = 200000  # bytes of each stream that are kept
 DEADLINE_S = 20.0
+FILES_S = 3.0  # how long a file system may take to tell its size
+REMOTE = ("nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "fuse", "9p", "afs")
+MOST_MOUNTS = 64
+MARK = b"RUNKIT_RUN="  # in the environment of every process of a run
+TIME_UNITS = ("chrony", "chronyd", "systemd-timesyncd", "ntp", "ntpd", "ntpsec", "openntpd")
+NAMES_S = 5.0  # how long a name may take; training would wait as long
+HELLO = b"runkit"  # what a peer says to the ports that are open for the looks
+PAIRS_S = 9.0  # for how long they are open: hosts do not start at the same instant
+ROUNDS = 3  # questions for the time; the shortest round trip counts
+SSH_S = 12.0
+# As ranks' launcher logs in (rsh.sh), by no connection that is open already: that keeps the limits it had.
+SSH = (
+    *("-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=6"),
+    *("-o", "UpdateHostKeys=no", "-o", "ControlMaster=no", "-o", "ControlPath=none"),
+)
+SEEN = "cat /proc/self/limits; command -v mpirun; command -v orted; command -v prted; true"
+MPI_PLACES = (
+    *("/usr/bin/mpirun", "/usr/local/bin/mpirun", "/usr/lib64/*mpi*/bin/mpirun"),
+    *("/opt/*mpi*/bin/mpirun", "/opt/*/*mpi*/bin/mpirun", "/usr/local/*mpi*/bin/mpirun"),
+    "/usr/mpi/gcc/*/bin/mpirun",
+)
 SYSTEM = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"  # a login by ssh often lacks sbin
 Request = Dict[str, Any]
 Answer = Dict[str, Any]
@@ -78,27 +104,304 @@ def session(request: Request) -> str:
     return json.dumps({**{name: os.environ.get(name, "") for name in names}, "uid": os.geteuid()})
 
 
+def at_once(called: Callable[[Any], Answer], things: List[Any], until: float) -> List[Optional[Answer]]:
+    """What ``called`` says of each thing, all asked at once; None for those without an answer in time."""
+    answers: Dict[int, Answer] = {}
+
+    def ask(at: int) -> None:
+        answers[at] = called(things[at])
+
+    threads = [threading.Thread(target=ask, args=(at,), daemon=True) for at in range(len(things))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return [answers.get(at) for at in range(len(things))]
+
+
+def space(request: Request) -> str:
+    """Bytes and inodes where a run writes to; of a folder that is not there yet, where it would be made.
+
+    By a program each, since a file system that does not answer would hold this one.
+    """
+    asked = {
+        "data": request.get("data_root"),
+        "runs": request.get("agent_root"),
+        "tmp": "/tmp",  # noqa: S108 - only looked at
+        "shm": "/dev/shm",  # noqa: S108 - the same
+    }
+    uses = {use: os.path.expanduser(path) for use, path in asked.items() if path}
+    until = time.monotonic() + FILES_S
+    told = at_once(lambda path: filled(path, until), list(uses.values()), until + 1)
+    return json.dumps({use: said for use, said in zip(uses, told) if said})
+
+
+def filled(path: str, until: float) -> Answer:
+    """{} where nothing is known."""
+    tries = [path]
+    while tries[-1] != os.path.dirname(tries[-1]):
+        tries.append(os.path.dirname(tries[-1]))
+    program = found("stat") or "stat"
+    _, out, _ = run_until([program, "--file-system", "--format=%S %b %a %c %d %n", *tries], until)
+    for line in out.splitlines():
+        block, blocks, free, inodes, inodes_free, at = line.split(" ", 5)
+        size = int(block)
+        return {
+            "path": path,
+            "at": at,
+            "size": size * int(blocks),
+            "free": size * int(free),
+            "inodes": int(inodes),
+            "inodes_free": int(inodes_free),
+        }
+    return {}
+
+
+def mounts(request: Request) -> str:
+    """Whether mounts of file servers answer, each asked by a program of its own."""
+    with open("/proc/self/mounts") as stream:
+        rows = [line.split() for line in stream]
+    remote = [row for row in rows if row[2].partition(".")[0] in REMOTE][:MOST_MOUNTS]
+    until = time.monotonic() + FILES_S
+
+    def ask(row: List[str]) -> Answer:
+        path = row[1].encode().decode("unicode_escape").encode("latin-1").decode("utf-8", "replace")
+        status, _, err = run_until([found("stat") or "stat", "--file-system", "--", path], until)
+        return {"hangs": status is None, "error": err.strip()}
+
+    told = at_once(ask, remote, until + 1)
+    lost = {"hangs": True, "error": ""}
+    shown = [dict(zip(("source", "at", "type"), row), seconds=FILES_S) for row in remote]
+    return json.dumps([dict(row, **(said or lost)) for row, said in zip(shown, told)])
+
+
+def runs(request: Request) -> str:
+    """Who holds the lock of the runs, by the kernel's list of locks; processes that carry a run's mark."""
+    lock = os.path.join(os.path.expanduser(request.get("agent_root") or "~/.runkit"), "lock")
+    held, run = False, ""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        number = os.stat(lock).st_ino
+        with open("/proc/locks") as stream:
+            rows = [line.split() for line in stream]
+        held = any(row[1] == "FLOCK" and row[5].endswith(":%d" % number) for row in rows)
+        with open(lock) as stream:
+            run = str(json.loads(stream.read(4096)).get("run") or "")
+    return json.dumps({"lock": lock, "held": held, "run": run, "processes": marked()})
+
+
+def marked() -> List[Answer]:
+    """Processes of runs, as far as this user may look at them."""
+    rows = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open("/proc/%s/environ" % pid, "rb") as stream:
+                words = stream.read(CUT).split(b"\0")
+            of = [word[len(MARK) :].decode("utf-8", "replace") for word in words if word.startswith(MARK)]
+            if of:
+                with open("/proc/%s/comm" % pid) as stream:
+                    rows.append({"pid": int(pid), "name": stream.read().strip(), "run": of[0]})
+    return rows[:200]
+
+
 def looks_os(request: Request) -> Dict[str, Look]:
     return {
         "session": function(session),
         "os_release": read("/etc/os-release"),
         "kernel": command("uname", "-srvm"),
         "limits": read("/proc/self/limits"),
+        "meminfo": read("/proc/meminfo"),
+        "service_limits": command("systemctl", "show", "--property=DefaultLimitMEMLOCK"),
+        "container": command("systemd-detect-virt", "--container"),
+        "time_units": command("systemctl", "is-active", *TIME_UNITS),
+        "time_state": command("timedatectl", "show"),
+        "selinux": read("/sys/fs/selinux/enforce"),
+        "apparmor": read("/sys/module/apparmor/parameters/enabled"),
+        "space": function(space),
+        "mounts": function(mounts),
+        "runs": function(runs),
     }
 
 
 # --- names, interfaces, connections ----------------------------------------------------------------
 
 
+def names(request: Request) -> str:
+    """What the names of all hosts mean here, and how long that took; and this host's own name."""
+    wanted = [peer["name"] for peer in request.get("peers") or ()]
+    wanted += [name for name in (request.get("name"), socket.gethostname()) if name and name not in wanted]
+    told = at_once(looked_up, wanted, time.monotonic() + NAMES_S)
+    late = {"addresses": [], "error": "no answer", "seconds": NAMES_S}
+    return json.dumps({name: said or late for name, said in zip(wanted, told)})
+
+
+def looked_up(name: str) -> Answer:
+    began, error = time.monotonic(), ""
+    addresses: List[str] = []
+    try:
+        addresses = sorted({str(row[4][0]) for row in socket.getaddrinfo(name, None, socket.AF_INET)})
+    except OSError as problem:
+        error = problem.strerror or str(problem)
+    return {"addresses": addresses, "error": error, "seconds": round(time.monotonic() - began, 3)}
+
+
+class Door:
+    """A port that is open for the looks of the peers: it tells each the time, and remembers who came."""
+
+    def __init__(self, address: str, port: int) -> None:
+        self.heard: Dict[str, float] = {}
+        self.error = ""
+        self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.bind(address, port)
+            self.listener.listen(128)
+        except OSError as error:
+            self.error = error.strerror or str(error)
+            return
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def bind(self, address: str, port: int) -> None:
+        """To the address that the peers know; where that is a router's, to all."""
+        try:
+            self.listener.bind((address, port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            self.listener.bind(("", port))
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with contextlib.suppress(OSError), connection:
+                self.tell(connection)
+
+    def tell(self, connection: socket.socket) -> None:
+        """The time for each line, three times at most; a stranger that is silent has half a second."""
+        connection.settimeout(0.5)
+        for _ in range(ROUNDS):
+            words = connection.recv(300).split()
+            if words[:1] != [HELLO] or len(words) != 2:
+                return
+            connection.sendall(b"%s %.6f\n" % (HELLO, time.time()))
+            self.heard[words[1].decode("utf-8", "replace")] = time.monotonic()
+
+
+def pairs(request: Request) -> str:
+    """A real connection to each peer on each port, while the peers try this host: firewall, and clocks.
+
+    All hosts do this at about the same time. It ends as soon as all have met; else when the time is over.
+    """
+    peers, ports = request.get("peers") or [], request.get("mpi_ports") or []
+    own, began = str(request.get("name") or socket.gethostname()), time.monotonic()
+    until = began + max(1.0, min(PAIRS_S, float(request.get("deadline_s") or DEADLINE_S) - 3))
+    doors = {port: Door(str(request.get("address") or ""), port) for port in ports} if peers else {}
+    reached: Dict[str, Dict[int, Answer]] = {peer["name"]: {} for peer in peers}
+
+    def meet(peer: Dict[str, Any]) -> Answer:
+        for port in ports:
+            reached[peer["name"]][port] = reach(own, peer["address"], port, until)
+        return {}
+
+    at_once(meet, peers, until)
+    open_doors = [door for door in doors.values() if not door.error]
+    while time.monotonic() < until and any(len(door.heard) < len(peers) for door in open_doors):
+        time.sleep(0.02)
+    told = {
+        "seconds": round(time.monotonic() - began, 3),
+        "ports": {port: door.error for port, door in doors.items()},
+        "heard": {port: sorted(door.heard) for port, door in doors.items()},
+        "reached": {name: dict(rows) for name, rows in reached.items()},
+    }
+    for door in doors.values():
+        door.listener.close()
+    return json.dumps(told)
+
+
+def reach(own: str, address: str, port: int, until: float) -> Answer:
+    """Try until it is reached or the time is over; ``said`` counts what the failed tries said."""
+    said: Dict[str, int] = {}
+    pause = 0.05
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            return {"open": False, "said": said}
+        try:
+            with socket.create_connection((address, port), timeout=min(2.0, left)) as connection:
+                return dict({"open": True, "said": said}, **clock(own, connection))
+        except OSError as error:
+            why = "timed out" if isinstance(error, socket.timeout) else error.strerror or str(error)
+            said[why] = said.get(why, 0) + 1
+        time.sleep(min(pause, left))
+        pause = min(0.5, pause * 1.5)
+
+
+def clock(own: str, connection: socket.socket) -> Answer:
+    """How many seconds the peer's clock is ahead, and how wrong that may be: half of the round trip."""
+    best: Answer = {}
+    with contextlib.suppress(OSError, ValueError):
+        connection.settimeout(1.0)
+        for _ in range(ROUNDS):
+            before = time.time()
+            connection.sendall(b"%s %s\n" % (HELLO, own.encode()))
+            hello, there = connection.recv(100).split()
+            after = time.time()
+            if hello != HELLO:
+                break
+            error = (after - before) / 2
+            if 0 <= error < best.get("error", 60.0):
+                best = {"offset": float(there) - before - error, "error": error}
+    return best
+
+
+def ssh(request: Request) -> str:
+    """On the launch host: log in to each peer as the launcher of ranks does; see what a rank would have."""
+    peers = request.get("peers") or [] if request.get("is_launch") else []
+    until, program = time.monotonic() + SSH_S, found("ssh")
+
+    def log_in(peer: Dict[str, Any]) -> Answer:
+        words = [program or "ssh", *SSH, "--", peer["address"], SEEN]
+        status, out, err = run_until(words, until) if program else (127, "", "ssh is not installed")
+        return {"status": status, "out": out[:4000], "err": err[-2000:], "port": peer.get("port")}
+
+    told = at_once(log_in, peers, until + 1)
+    late = {"status": None, "out": "", "err": "", "port": None}
+    return json.dumps({peer["name"]: said or late for peer, said in zip(peers, told)})
+
+
 def looks_net(request: Request) -> Dict[str, Look]:
-    return {}
+    return {
+        "interfaces": command("ip", "-json", "-4", "address"),
+        "names": function(names),
+        "pairs": function(pairs, PAIRS_S + 3),
+        "ssh": function(ssh, SSH_S + 3),
+    }
 
 
 # --- MPI -------------------------------------------------------------------------------------------
 
 
+def mpi(request: Request) -> str:
+    """Where the launcher is that the inventory states, its version, and others that are there."""
+    stated = str(request.get("mpirun") or "mpirun")
+    on_path = shutil.which(stated)
+    others = sorted(path for pattern in MPI_PLACES for path in glob.glob(pattern))
+    until = time.monotonic() + FILES_S
+    asked = list(dict.fromkeys(path for path in (on_path, *others) if path and os.access(path, os.X_OK)))[:8]
+
+    def version(path: str) -> Answer:
+        status, out, err = run_until([path, "--version"], until)
+        return {"path": os.path.realpath(path), "status": status, "says": (out or err).strip()[:300]}
+
+    told = dict(zip(asked, at_once(version, asked, until + 1)))
+    daemon = shutil.which("orted") or shutil.which("prted")
+    return json.dumps({"stated": stated, "path": on_path, "daemon": daemon, "versions": told})
+
+
 def looks_mpi(request: Request) -> Dict[str, Look]:
-    return {}
+    return {"mpi": function(mpi)}
 
 
 # --- accelerators ----------------------------------------------------------------------------------
