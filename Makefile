@@ -42,8 +42,9 @@ perf-hosts: $(VENV)/dev ## the same on several hosts: a rehearsal cluster made f
 
 setup: $(VENV)/dev ## the environment for all of these
 
-docs: $(VENV)/dev ## the pages of the workloads, docs/workloads/, made of their files
+docs: $(VENV)/dev ## the pages that are made: docs/workloads/ of the workloads, docs/findings.md of the rules
 	@$(BIN)/python tools/workload_pages.py
+	@$(BIN)/python tools/findings_page.py
 
 lock: $(VENV)/dev ## resolve requirements*.in anew into requirements*.txt, for Python 3.11 to 3.13
 	@$(BIN)/python -m pip install --quiet uv
