@@ -62,14 +62,20 @@ def _chosen(text: str, cluster: Cluster) -> list[Host]:
 def _question(host: Host, hosts: Sequence[Host], cluster: Cluster, values: Values) -> Question:
     from runner.io.probing import Question
 
-    own = values[host.name]
+    own, stated = values[host.name], _stated(host, cluster, values)
     request = {
         "peers": [_peer(each, values[each.name]) for each in hosts if each != host],
+        "name": host.name,
+        "address": _address(host, own),
+        "is_launch": host == cluster.hosts[0],
         "mpi_ports": [cluster.port, *EPHEMERAL],
         "interfaces_cidr": cluster.cidr,
         "interface": cluster.interface,
         "mpirun": cluster.mpirun,
-        "launch": host == cluster.hosts[0],  # from where ssh reaches the others
+        "data_root": cluster.data_root,
+        "agent_root": cluster.agent_root,
+        "gpus": stated.has_gpus,
+        "rdma": stated.has_rdma,
         "become": bool(own.get("ansible_become")),
     }
     return Question(host, own, request, cluster.agent_python, _deadline(own))
