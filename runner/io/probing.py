@@ -75,6 +75,8 @@ def _answer(question: Question, running: set[subprocess.Popen[bytes]]) -> Mappin
     if document is not None:
         return {**document, "probes": {**document["probes"], "clock_offset": _clock(document, began, ended)}}
     last = printable(([line.strip() for line in said.splitlines() if line.strip()] or [""])[-1])
+    if len(out) >= MOST:
+        return f"its answer has more than {MOST >> 20} MiB"
     if status is None:
         return f"no answer within {seconds:.0f} s" + (f" ({last})" if last else "")
     if status == ssh.FAILED and host.connection != "local":
@@ -96,7 +98,7 @@ def _run(
         try:
             out, said = _read(child, time.monotonic() + seconds)
             with contextlib.suppress(subprocess.TimeoutExpired):  # it has closed its streams, or is late
-                return child.wait(1), out, said.decode("utf-8", "replace")
+                return child.wait(0.2), out, said.decode("utf-8", "replace")
             return None, out, said.decode("utf-8", "replace")
         finally:
             running.discard(child)

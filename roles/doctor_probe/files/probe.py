@@ -300,12 +300,12 @@ def pairs(request: Request) -> str:
     doors = {port: Door(str(request.get("address") or ""), port) for port in ports} if peers else {}
     reached: Dict[str, Dict[int, Answer]] = {peer["name"]: {} for peer in peers}
 
-    def meet(peer: Dict[str, Any]) -> Answer:
-        for port in ports:
-            reached[peer["name"]][port] = reach(own, peer["address"], port, until)
+    def meet(pair: Tuple[Dict[str, Any], int]) -> Answer:
+        peer, port = pair
+        reached[peer["name"]][port] = reach(own, peer["address"], port, until)
         return {}
 
-    at_once(meet, peers, until)
+    at_once(meet, [(peer, port) for peer in peers for port in ports], until)
     open_doors = [door for door in doors.values() if not door.error]
     while time.monotonic() < until and any(len(door.heard) < len(peers) for door in open_doors):
         time.sleep(0.02)
@@ -699,8 +699,7 @@ def run_until(words: List[str], deadline: float) -> Tuple[Optional[int], str, st
         return 126, "", "%s: %s" % (words[0], error.strerror)
     _groups[child.pid] = child
     try:
-        out, err = drain(child, deadline)
-        in_time = ended(child)
+        in_time, out, err = drain(child, deadline)
     finally:
         kill(child)
         _groups.pop(child.pid, None)
@@ -711,8 +710,8 @@ def text_of(kept: bytearray) -> str:
     return bytes(kept).decode("utf-8", "replace")
 
 
-def drain(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[bytearray, bytearray]:
-    """What a program writes until it has ended; what its own children write after it is not waited for."""
+def drain(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[bool, bytearray, bytearray]:
+    """Whether a program ends in time, and what it writes; what it leaves running is not waited for."""
     kept = (bytearray(), bytearray())
     with contextlib.ExitStack() as open_now:
         waiting = open_now.enter_context(selectors.DefaultSelector())
@@ -731,7 +730,7 @@ def drain(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[bytearray,
                 break
             if not waiting.get_map():  # it has closed both: it ends, or works on in silence
                 time.sleep(0.002)
-    return kept
+        return (ended(child), *kept)  # asked while its output is open: closing it may end the program
 
 
 def ended(child: "subprocess.Popen[bytes]") -> bool:
