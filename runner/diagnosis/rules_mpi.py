@@ -1,0 +1,130 @@
+"""MPI on the hosts: whether the launcher is there, starts, and is the same everywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from runner.diagnosis import loose
+from runner.diagnosis.model import Finding, HostView, Rule
+from runner.diagnosis.unlike import unlike
+
+_VERSION = re.compile(r"\(Open MPI\) (\d+\.\d+)\S*")
+
+RULES = (
+    Rule(
+        "mpi_missing",
+        "blocking",
+        "The MPI launcher is not there",
+        "Open MPI is not installed, or cluster_mpirun names a place where it is not",
+        "run provision, which installs Open MPI, or state its place as cluster_mpirun",
+    ),
+    Rule(
+        "mpi_not_on_path",
+        "blocking",
+        "MPI is installed, and not on the PATH of a command that ssh starts",
+        "it was put on the PATH by a login script or a module, which such a command does not read",
+        "state its full path as cluster_mpirun, the same on all hosts",
+    ),
+    Rule(
+        "mpi_daemon_not_on_path",
+        "blocking",
+        "The launch host finds no daemon of MPI on the host",
+        "a launcher called without its full path starts orted by its bare name, and a command that ssh starts"
+        " does not find it",
+        "state the full path of mpirun as cluster_mpirun: it tells the other hosts where its daemon is",
+    ),
+    Rule(
+        "mpi_broken",
+        "blocking",
+        "The MPI launcher does not start",
+        "a library of it is missing or of another version, or it was installed in part",
+        "run it with --version on the host; install Open MPI anew, or remove the one that is first on the PATH",
+    ),
+    Rule(
+        "mpi_not_open_mpi",
+        "blocking",
+        "The MPI launcher is not Open MPI's",
+        "MPICH, Intel MPI or another one is first on the PATH; its options are others",
+        "install Open MPI with provision, or state its launcher as cluster_mpirun",
+    ),
+    Rule(
+        "mpi_version_differs",
+        "blocking",
+        "Open MPI is of another release than on the other hosts",
+        "hosts have different distributions or an installation by hand; ranks of two releases cannot talk",
+        "install the same release on all hosts, and state one place as cluster_mpirun",
+    ),
+    Rule(
+        "mpi_path_differs",
+        "warning",
+        "The MPI launcher lies elsewhere than on the other hosts",
+        "it was installed in different ways; a launcher called by its full path looks for its daemon there",
+        "install it in the same place on all hosts",
+    ),
+)
+
+
+def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
+    """Yield what is wrong with MPI."""
+    told = {host.name: loose.mapping(host.data("mpi")) for host in hosts}
+    for name, mpi in told.items():
+        if mpi:
+            yield from _launcher(name, mpi)
+    for name, version, usual in unlike({name: _release(mpi) for name, mpi in told.items()}):
+        shown = f"{loose.text(told[name], 'path')}: {_says(told[name])}"
+        detail = f"Open MPI {version}, most hosts have {usual}"
+        yield Finding("mpi_version_differs", name, shown, detail)
+    for name, path, usual in unlike({name: loose.text(mpi, "path") for name, mpi in told.items()}):
+        yield Finding("mpi_path_differs", name, path, f"on most hosts it is {usual}")
+    for host in hosts:
+        yield from _daemons(host, told)
+
+
+def _launcher(name: str, mpi: Mapping[str, Any]) -> Iterator[Finding]:
+    stated, path, said = loose.text(mpi, "stated"), loose.text(mpi, "path"), _says(mpi)
+    others = [place for place, _ in loose.items(mpi.get("versions"))]
+    if not path:
+        bare = "/" not in stated
+        code = "mpi_not_on_path" if others and bare else "mpi_missing"
+        there = f"; there is {', '.join(others)}" if others else ""
+        yield Finding(code, name, f"{stated}: not found{there}", f"{stated} is not there{there}")
+    elif _status(mpi) not in (0, None):
+        yield Finding("mpi_broken", name, f"{path} --version: {said}", f"{path} does not start")
+    elif said and "Open MPI" not in said:
+        yield Finding("mpi_not_open_mpi", name, f"{path} --version: {said}", f"{path} is another MPI")
+
+
+def _daemons(launch: HostView, told: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Release 4 called by its bare name needs its daemon on the PATH of the other hosts; 5 says where it is."""
+    mpi = told[launch.name]
+    if "/" in loose.text(mpi, "stated") or not _release(mpi).startswith(("3.", "4.")):
+        return
+    for name, said in loose.items(launch.data("ssh")):
+        found = [line for line in loose.text(said, "out").splitlines() if line.startswith("/")]
+        if name in told and said.get("status") == 0 and not any(line.endswith("/orted") for line in found):
+            shown = f"ssh {name} command -v orted: {', '.join(found) or 'nothing'}"
+            yield Finding(
+                "mpi_daemon_not_on_path", name, shown, f"{launch.name} starts orted by its bare name"
+            )
+
+
+def _own(mpi: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the launcher that is used said."""
+    return loose.mapping(loose.mapping(mpi.get("versions")).get(loose.text(mpi, "path")))
+
+
+def _status(mpi: Mapping[str, Any]) -> float | None:
+    return loose.number(_own(mpi), "status")
+
+
+def _says(mpi: Mapping[str, Any]) -> str:
+    """Its first line."""
+    return (loose.text(_own(mpi), "says").splitlines() or [""])[0]
+
+
+def _release(mpi: Mapping[str, Any]) -> str:
+    """As in "4.1", "" where it is not known."""
+    found = _VERSION.search(_says(mpi))
+    return found[1] if found else ""

@@ -1,0 +1,110 @@
+"""Whether ranks can be started: a login from the launch host to each other one, as their launcher does it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from runner.diagnosis import loose
+from runner.diagnosis.model import Finding, HostView, Rule
+
+TRUST = "run provision once for the whole cluster: it makes that trust"
+
+RULES = (
+    Rule(
+        "ssh_host_key_unknown",
+        "blocking",
+        "The launch host does not know the host's key",
+        "nobody logged in from there before, so ssh asks, and nobody answers",
+        f"{TRUST}, with host keys that it read over its own connection",
+    ),
+    Rule(
+        "ssh_host_key_changed",
+        "blocking",
+        "The host's key is another one than the launch host knows",
+        "the host was set up anew, another machine has its address, or somebody is in between",
+        "compare the fingerprint on the host (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub); then run"
+        " provision with ssh_trust_replace_host_keys set to true",
+    ),
+    Rule(
+        "ssh_denied",
+        "blocking",
+        "The host refuses the login from the launch host",
+        "the launch host's key is not in authorized_keys there, its address is not among those allowed, or"
+        " the user differs",
+        TRUST,
+    ),
+    Rule(
+        "ssh_refused",
+        "blocking",
+        "Nothing listens for ssh where the launch host tries",
+        "sshd does not run, or listens on another port than the one tried",
+        "start sshd, or state its port as ansible_port and run provision, which tells the launch host",
+    ),
+    Rule(
+        "ssh_no_answer",
+        "blocking",
+        "The login from the launch host gets no answer",
+        "a firewall between the two drops it, no route leads there, or sshd of the host hangs",
+        "let the launch host reach the port of sshd; if it can, look at sshd on the host (journalctl -u ssh)",
+    ),
+    Rule(
+        "ssh_name",
+        "blocking",
+        "The launch host does not know the host's address",
+        "the inventory has a name as address, and the launch host cannot look it up",
+        "state an IPv4 address in ansible_host or host_names_address",
+    ),
+    Rule(
+        "ssh_fails",
+        "blocking",
+        "The login from the launch host fails",
+        "see the line that ssh said",
+        "try it on the launch host: ssh -v -o BatchMode=yes ADDRESS true",
+    ),
+)
+# What ssh says, as a pattern, to a code; the first that fits.
+SAYS = (
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED|host key .* has changed", "ssh_host_key_changed"),
+    (r"Host key verification failed|No \S+ host key is known", "ssh_host_key_unknown"),
+    (r"Permission denied|Too many authentication failures", "ssh_denied"),
+    (r"Could not resolve hostname", "ssh_name"),
+    (r"Connection refused", "ssh_refused"),
+    (r"timed out|No route to host|unreachable|not responding", "ssh_no_answer"),
+)
+_NOISE = re.compile(r"@{5,}|^$|Warning: Permanently added")
+_PORT = re.compile(r"port (\d+)")
+
+
+def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
+    """Yield hosts that the launch host cannot log in to."""
+    names = {host.name for host in hosts}
+    for launch in hosts:
+        for name, said in loose.items(launch.data("ssh")):
+            status = said.get("status")
+            if status == 0 or name not in names:  # of a host that was not seen, more is known already
+                continue
+            text = loose.text(said, "err")
+            code = _code(text) if status is not None else "ssh_no_answer"
+            shown = _line(text, code) or "no answer in time"
+            yield Finding(code, name, shown, f"ssh from {launch.name}{_other_port(said, text)}")
+
+
+def _code(text: str) -> str:
+    return next((code for pattern, code in SAYS if re.search(pattern, text)), "ssh_fails")
+
+
+def _line(text: str, code: str) -> str:
+    """The line that shows it, else the last one."""
+    lines = [line.strip() for line in text.splitlines() if not _NOISE.search(line.strip())]
+    telling = [line for line in lines if _code(line) == code]
+    return (telling or lines or [""])[-1]
+
+
+def _other_port(said: Mapping[str, object], text: str) -> str:
+    """Told where ssh tried another port than the one that the inventory states."""
+    stated = loose.number(said, "port")
+    tried = _PORT.search(text)
+    if stated and tried and int(tried[1]) != stated:
+        return f" tried port {tried[1]}, and the inventory states {stated:.0f}"
+    return ""
