@@ -17,8 +17,12 @@ What `python -m runner doctor` can find on hosts, made from the rules by `make d
 """
 TITLES = {
     "reach": "Whether a host can be looked at",
-    "os": "Operating system, limits, disks, clock",
-    "net": "Names, interfaces, connections",
+    "os": "Operating system, and what earlier runs left",
+    "limits": "Limits of processes, disks, shared memory",
+    "clock": "Clocks",
+    "net": "Names and interfaces",
+    "pairs": "Connections between the hosts",
+    "ssh": "Logins from the launch host",
     "mpi": "MPI",
     "gpu": "Accelerators, where the inventory states cluster_card_model",
     "rdma": "RDMA, where the inventory states infiniband or roce as cluster_fabric",

@@ -40,7 +40,7 @@ RULES = (
         "blocking",
         "The MPI launcher does not start",
         "a library of it is missing or of another version, or it was installed in part",
-        "run it with --version on the host; install Open MPI anew, or remove the one that is first on the PATH",
+        "run it with --version on the host; install Open MPI anew, or remove the one first on the PATH",
     ),
     Rule(
         "mpi_not_open_mpi",
@@ -97,7 +97,7 @@ def _launcher(name: str, mpi: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _daemons(launch: HostView, told: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Release 4 called by its bare name needs its daemon on the PATH of the other hosts; 5 says where it is."""
+    """Release 4 called by its bare name needs its daemon on the PATH of the others; 5 says where it is."""
     mpi = told[launch.name]
     if "/" in loose.text(mpi, "stated") or not _release(mpi).startswith(("3.", "4.")):
         return
