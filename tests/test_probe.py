@@ -116,6 +116,28 @@ def test_no_look_goes_through_a_shell() -> None:
     assert programs & {"sh", "bash", "dash", "env", "sudo", "xargs", "nohup"} == set()
 
 
+def test_processes_of_a_run_are_left_over_where_no_agent_looks_after_them(tmp_path: Path) -> None:
+    run = f"20260102-030405-{tmp_path.name[-20:]}"
+    (tmp_path / run).mkdir()
+    agent = tmp_path / run / "agent.py"
+    agent.write_text("import time\nprint(flush=True)\ntime.sleep(600)\n")
+
+    def left() -> list[int]:
+        probes = look("{'runs': function(probe.runs)}")
+        return [each["pid"] for each in json.loads(probes["runs"]["out"])["processes"] if each["run"] == run]
+
+    with subprocess.Popen(["sleep", "600"], env={**os.environ, "RUNKIT_RUN": run}) as rank:
+        assert left() == [rank.pid]
+        argv = [sys.executable, str(agent), "work", str(tmp_path / run)]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE) as attends:
+            assert attends.stdout is not None
+            attends.stdout.readline()
+            assert left() == []
+            attends.kill()
+        assert left() == [rank.pid]
+        rank.kill()
+
+
 # --- what goes wrong -----------------------------------------------------------------------
 
 

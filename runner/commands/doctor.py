@@ -34,12 +34,17 @@ def run(args: argparse.Namespace) -> int:
     from runner import diagnosis
     from runner.diagnosis import views
     from runner.io import ansible, inventory, probing
+    from runner.io.terminal import Display
 
     cluster = inventory.outline(args.inventory)
     hosts = _chosen(args.limit, cluster)
     ansible.refuse_closed_vaults(Path(cluster.path))
     values = inventory.hostvars(Path(cluster.path), ansible.inventory_list)
+    display = Display(sys.stderr)
+    if sys.stderr.isatty():
+        display.show(f"looking at {len(hosts)} host{'s' * (len(hosts) > 1)}")
     answers = probing.ask([_question(host, hosts, cluster, values) for host in hosts])
+    display.clear()
     seen = [views.view(host.name, answers[host.name], _stated(host, cluster, values)) for host in hosts]
     findings = diagnosis.diagnose(seen)
     if args.json:

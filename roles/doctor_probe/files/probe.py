@@ -190,17 +190,22 @@ def runs(request: Request) -> str:
 
 
 def marked() -> List[Answer]:
-    """Processes of runs, as far as this user may look at them."""
-    rows = []
+    """Processes of runs that no agent looks after, as far as this user may look at them."""
+    rows, attended = [], set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
+            with open("/proc/%s/cmdline" % pid, "rb") as stream:
+                said = stream.read(CUT).decode("utf-8", "replace").split("\0")
+            for program, word in zip(said, said[1:]):
+                if program.endswith("/agent.py") and word in ("work", "attend"):
+                    attended.add(os.path.basename(os.path.dirname(program)))
             with open("/proc/%s/environ" % pid, "rb") as stream:
                 words = stream.read(CUT).split(b"\0")
             of = [word[len(MARK) :].decode("utf-8", "replace") for word in words if word.startswith(MARK)]
             if of:
                 with open("/proc/%s/comm" % pid) as stream:
                     rows.append({"pid": int(pid), "name": stream.read().strip(), "run": of[0]})
-    return rows[:200]
+    return [row for row in rows if row["run"] not in attended][:200]
 
 
 def looks_os(request: Request) -> Dict[str, Look]:
