@@ -17,16 +17,18 @@ What `python -m runner doctor` can find on hosts, made from the rules by `make d
 """
 TITLES = {
     "reach": "Whether a host can be looked at",
-    "os": "Operating system, and what earlier runs left",
-    "limits": "Limits of processes, disks, shared memory",
+    "os": "Operating system, disks, runs",
+    "limits": "Limits",
     "clock": "Clocks",
     "net": "Names and interfaces",
-    "pairs": "Connections between the hosts",
+    "pairs": "Connections between hosts",
     "ssh": "Logins from the launch host",
     "mpi": "MPI",
+    "driver": "The driver, where the inventory states cluster_card_model",
     "gpu": "Accelerators, where the inventory states cluster_card_model",
+    "links": "Links between accelerators",
+    "container": "Containers, where the inventory states cluster_card_model",
     "rdma": "RDMA, where the inventory states infiniband or roce as cluster_fabric",
-    "container": "Containers",
 }
 
 

@@ -1,0 +1,251 @@
+"""The command ``doctor``, its rules as a whole, and the page that is made of them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import run
+
+from runner import diagnosis
+from runner.diagnosis import views
+from runner.diagnosis.model import SEVERITIES, Finding, HostView, Probe, Rule, Stated
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def cluster(folder: Path, hosts: dict[str, str]) -> Path:
+    """A cluster of hosts with these variables, each in one line of YAML."""
+    (folder / "two").mkdir()
+    lines = "".join(f"    {name}: {{cluster_cards: 1, {values}}}\n" for name, values in hosts.items())
+    (folder / "two" / "hosts.yml").write_text(f"all:\n  hosts:\n{lines}")
+    return folder / "two"
+
+
+def stand_in(folder: Path) -> str:
+    """A program in the place of ssh that does here what sshd does there."""
+    path = folder / "ssh"
+    path.write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+    path.chmod(0o755)
+    return f"ansible_ssh_executable: {path}"
+
+
+# --- the command ---------------------------------------------------------------------------
+
+
+def looked(*words: str) -> subprocess.CompletedProcess[str]:
+    """``doctor`` on this machine, where another test's broken run may leave processes for a moment."""
+    for _ in range(20):
+        done = run("doctor", *words)
+        if "run_left_over" not in done.stdout:
+            break
+        time.sleep(1)
+    return done
+
+
+def test_this_machine_is_ready() -> None:
+    done = looked()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[0] == "localhost: ready"
+    assert done.stderr == ""
+
+
+def test_json_says_the_same() -> None:
+    found = json.loads(looked("--json").stdout)
+    assert (found["schema"], found["version"], found["cluster"]) == ("runkit/doctor", 1, "local")
+    assert found["hosts"] == [{"name": "localhost", "state": "ready"}]
+    for each in found["findings"]:
+        assert set(each) == {"code", "severity", "host", "detail", "evidence", "cause", "remedy"}
+        assert each["severity"] == "info"
+
+
+def test_a_host_that_cannot_be_looked_at_is_named_and_the_others_are_not_held_up(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never says a word
+        deaf = (
+            f"ansible_port: {silent.getsockname()[1]}, ansible_ssh_common_args: -F none -o ConnectTimeout=2"
+        )
+        folder = cluster(tmp_path, {"well": stand_in(tmp_path), "127.0.0.1": deaf})
+        began = time.monotonic()
+        done = run("-i", folder, "doctor")
+        json_done = run("-i", folder, "doctor", "--json", "--limit", "127.0.0.1")
+    assert time.monotonic() - began < 45
+    assert done.returncode == 1
+    line = next(line for line in done.stdout.splitlines() if "host_unreachable" in line)
+    rule = diagnosis.rules()["host_unreachable"]
+    assert (
+        line
+        == f"127.0.0.1: blocking host_unreachable: nothing is known of this host; {rule.cause}; {rule.remedy}"
+    )
+    assert "timed out" in done.stdout
+    assert "127.0.0.1: ready" not in done.stdout
+    assert json_done.returncode == 2
+    assert json.loads(json_done.stdout)["hosts"] == [{"name": "127.0.0.1", "state": "unreachable"}]
+    assert json_done.stderr == "runkit: no host could be looked at\n"
+
+
+def test_limit_takes_hosts_of_the_cluster_alone() -> None:
+    done = run("doctor", "--limit", "localhots")
+    assert done.returncode == 2
+    assert done.stderr == "runkit: --limit localhots: no such host; nearest: localhost\n"
+    assert looked("--limit", "localhost").returncode == 0
+
+
+# --- the rules as a whole ------------------------------------------------------------------
+
+
+def test_a_rule_says_what_it_is() -> None:
+    every = [rule for module in diagnosis.modules() for rule in module.RULES]
+    assert len({rule.code for rule in every}) == len(every)
+    for rule in every:
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", rule.code)
+        assert rule.severity in SEVERITIES
+        for text in (rule.title, rule.cause, rule.remedy):
+            assert text.strip() == text != ""
+            assert text.isprintable()
+            assert not text.endswith("."), f"{rule.code}: {text}"
+
+
+def strings(path: Path) -> set[str]:
+    return {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def test_every_rule_has_a_test() -> None:
+    paths = [*(ROOT / "tests").glob("test_diagnosis*.py"), Path(__file__)]
+    tested = {text for path in paths for text in strings(path)}
+    assert set(diagnosis.rules()) - tested == set()
+
+
+def test_hosts_of_which_nothing_is_known_break_no_other_rule() -> None:
+    nothing = HostView("a", unreachable="off")
+    assert [each.code for each in diagnosis.diagnose([nothing])] == ["host_unreachable"]
+
+
+STATED = Stated(8, "Tesla V100-SXM2-32GB", "450.80.02", "infiniband", "ib0", "10.0.0.0/24", "10.0.0.1")
+HOSTILE = [
+    "",
+    "\n",
+    "\0\x1b[2J",
+    "null",
+    "{}",
+    "[]",
+    "[[]]",
+    "0",
+    '"x"',
+    "=" * 5000,
+    "a: b\n" * 99,
+    "1 2 3\n-\n",
+]
+HOSTILE += ['{"a": null, "b": {}}', '{"a": [1, {"b": "c"}]}', "NaN", "1e999", "[{}, 1, null]", ", , ,\n" * 9]
+
+
+@pytest.fixture(scope="module")
+def probes() -> dict[str, Probe]:
+    """What this machine says, with itself as the only peer."""
+    peer = {"name": "b", "address": "127.0.0.1", "port": 9}
+    request = {"peers": [peer], "name": "a", "address": "127.0.0.1", "is_launch": True, "deadline_s": 5}
+    probe = ROOT / "roles" / "doctor_probe" / "files" / "probe.py"
+    done = subprocess.run([sys.executable, probe, json.dumps(request)], capture_output=True, check=True)
+    return dict(views.view("a", json.loads(done.stdout), STATED).probes)
+
+
+@pytest.mark.parametrize("said", HOSTILE)
+@pytest.mark.parametrize("status", [0, 1, None])
+def test_no_rule_stumbles_over_what_a_host_says(
+    said: str, status: int | None, probes: dict[str, Probe]
+) -> None:
+    probe = Probe(("x",), status, said, said, 0.1, None if status is not None else "timeout")
+    hosts = [HostView(name, dict.fromkeys(probes, probe), None, STATED) for name in ("a", "b")]
+    assert {each.host for each in diagnosis.diagnose(hosts)} <= {"a", "b"}
+
+
+def variants(value: Any) -> Iterator[Any]:
+    """JSON with one value in it replaced by another, each in turn."""
+    yield from (None, [], {}, "x", -1.5)
+    if isinstance(value, dict):
+        for key in list(value)[:40]:
+            yield from ({**value, key: each} for each in variants(value[key]))
+    elif isinstance(value, list):
+        for number in range(min(3, len(value))):
+            yield from ([*value[:number], each, *value[number + 1 :]] for each in variants(value[number]))
+
+
+def test_no_rule_stumbles_over_any_value_of_another_type(probes: dict[str, Probe]) -> None:
+    healthy, tried = HostView("b", probes, None, STATED), 0
+    for name, probe in probes.items():
+        with contextlib.suppress(ValueError):
+            for each in variants(json.loads(probe.out)):
+                odd = {**probes, name: replace(probe, status=0, out=json.dumps(each))}
+                diagnosis.diagnose([HostView("a", odd, None, STATED), healthy])
+                tried += 1
+    assert tried > 100
+
+
+def test_looks_have_names_of_their_own() -> None:
+    program = "import sys; sys.path.insert(0, 'roles/doctor_probe/files'); sys.dont_write_bytecode = True\n"
+    program += "import probe; print([len(probe.table({})), sum(len(each({})) for each in probe.SECTIONS)])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True)
+    together, apart = json.loads(done.stdout)
+    assert together == apart > 20
+
+
+# --- reachable, and looks that end ---------------------------------------------------------
+
+
+def codes(*hosts: HostView) -> list[tuple[str, str]]:
+    return [(each.host, each.code) for each in diagnosis.diagnose(hosts)]
+
+
+def test_findings_are_in_the_order_of_the_hosts_and_the_worst_first() -> None:
+    slow = Probe(("df",), None, "", "", 9.7, "timeout")
+    root = Probe(("dmesg",), None, "", "", 0.0, "needs root")
+    hosts = [HostView("b", {"x": root, "y": slow}), HostView("a", unreachable="off"), HostView("c")]
+    found = [each for each in codes(*hosts) if each[1] in ("needs_root", "probe_hangs", "host_unreachable")]
+    assert found == [("b", "probe_hangs"), ("b", "needs_root"), ("a", "host_unreachable")]
+
+
+def test_a_look_that_hangs_is_named_with_what_ran() -> None:
+    slow = Probe(("df", "-P"), None, "", "", 9.7, "timeout")
+    found = [
+        each for each in diagnosis.diagnose([HostView("a", {"disk": slow})]) if each.code == "probe_hangs"
+    ]
+    assert found == [Finding("probe_hangs", "a", "df -P (ended after 10 s)", "disk did not answer")]
+
+
+# --- the page ------------------------------------------------------------------------------
+
+
+def test_the_page_is_what_the_rules_say() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "findings_page.py", "--check"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, ""), "make docs"
+    page = (ROOT / "docs" / "findings.md").read_text()
+    assert all(f"### `{code}`\n" in page for code in diagnosis.rules())
+
+
+def test_the_page_takes_text_as_text() -> None:
+    from runner.diagnosis.page import page
+
+    class Module:
+        __name__ = "rules_os"
+        RULES = (Rule("x", "info", "A title", "<b>*a*", "`b` [c]"),)
+
+        def check(self, hosts: Any) -> Any:
+            return iter(())
+
+    assert "- Cause: \\<b\\>\\*a\\*.\n- Remedy: \\`b\\` \\[c\\].\n" in page([Module()])
