@@ -202,8 +202,7 @@ def _pinned(host: HostView) -> Iterator[Finding]:
 
 
 def _locked(host: HostView) -> bool:
-    """Whether apt's preferences pin a version of the driver, or dnf's lock has one (its form: "
-    "NAME-EPOCH:VERSION)."""
+    """Whether apt's preferences pin a version of the driver, or dnf's list of locks names one."""
     paragraphs = re.split(r"\n\s*\n|(?m:^==> .* <==$)", host.probe("gpu_locks").out)
     for paragraph in paragraphs:
         lines = [line.lower() for line in paragraph.splitlines() if not line.lstrip().startswith("#")]

@@ -98,12 +98,12 @@ RULES = (
     ),
 )
 
-MOST_RETIRED = 62  # Azure's and NVIDIA's mark for a replacement: azure_gpu_ecc.nhc of azurehpc-health-checks
+MOST_RETIRED = 62  # a card is replaced from here on (azure_gpu_ecc.nhc, azurehpc-health-checks)
 # Faults of hardware, by Azure's list in azurehpc-health-checks; others are of programs.
 BAD_XIDS = frozenset((48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 119, 120))
 _XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)")
-_SLOWED = re.compile(r"Clocks (?:Event|Throttle) Reasons/(?:.*/)?((?:HW|SW Thermal)[A-Za-z ]* ?Slowdown)")
-# Volta's tables have Single Bit and Double Bit in place of the recorded names: by NVIDIA's manual of nvidia-smi.
+_SLOWED = re.compile(r"Clocks (?:Event|Throttle) Reasons/(?:.*/)?(?:HW|SW Thermal)[A-Za-z ]*Slowdown")
+# Volta has Single Bit and Double Bit in place of the recorded names, by NVIDIA's manual of nvidia-smi.
 _UNCORRECTED = re.compile(r"ECC Errors/Volatile/.*(?:Uncorrectable|Double Bit)")
 
 

@@ -70,13 +70,11 @@ RULES = (
     ),
 )
 
-_TRANSLATING = (
-    "DMA",
-    "DMA-FQ",
-)  # types of an IOMMU group, by the kernel's sysfs-kernel-iommu_groups; else identity
+# Types of an IOMMU group, by the kernel's document sysfs-kernel-iommu_groups; "identity" passes through.
+_TRANSLATING = ("DMA", "DMA-FQ")
 _ON = re.compile(r"\b(?:intel_iommu=on|amd_iommu=(?:on|force_isolation)|iommu=(?:force|nopt))\S*")
-# Bits of the control register, by the PCI Express specification: source validation, redirection of requests and
-# of completions, upstream forwarding.
+# Bits of the control register, by the PCI Express specification: source validation, redirection of requests
+# and of completions, upstream forwarding.
 _REDIRECTS = 0x1D
 
 

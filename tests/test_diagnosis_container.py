@@ -1,0 +1,102 @@
+"""Containers on cards: each rule finds its fault in a host that is broken in that one way.
+
+No host with cards and a container engine was at hand: ``docker info`` has the members that Docker 28.2 prints
+(those of a client without its daemon are measured), messages are those of reports from the field, and what a
+process finds inside has the forms of /proc/self/limits, df and ``nvidia-smi -L``, which are recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from gpu_hosts import DOCKER, INSIDE, STARTED, Case, diagnosed, found, host, said
+
+from runner.diagnosis import rules_container
+from runner.diagnosis.model import Probe
+
+# What docker 28.2.2 prints without its daemon, shortened to the members that the rules look at; status 1.
+DOWN = json.dumps({"ServerVersion": "", "CgroupDriver": "", "Runtimes": None, "CDISpecDirs": None})
+NO_DAEMON = (
+    "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n"
+)
+NO_CDI = {"cdi_specs": said("")}
+PLAIN = {"io.containerd.runc.v2": {}, "runc": {}}
+REFUSED = {
+    "image": STARTED["image"],
+    "status": 125,
+    "out": "",
+    "err": 'docker: Error response from daemon: could not select device driver "" with capabilities: '
+    "[[gpu]].\n",
+}
+API = "the API of Docker"
+FIELD = "reports from the field"
+
+
+def inside(old: str, new: str) -> dict[str, Probe]:
+    assert old in INSIDE
+    return {"container_start": said({**STARTED, "out": INSIDE.replace(old, new)})}
+
+
+def info(**members: Any) -> dict[str, Probe]:
+    return {"docker_info": said({**DOCKER, **members})}
+
+
+def one(code: str, probes: Mapping[str, Probe], evidence: str, detail: str, source: str) -> Case:
+    return Case(code, [host(probes=probes)], evidence, detail, source)
+
+
+CASES = (
+    one("container_engine_missing", {"docker_info": Probe(why="missing")}, "docker", "", "measured"),
+    one("container_engine_down", {"docker_info": Probe(("docker",), 1, DOWN, NO_DAEMON)},
+        "Cannot connect to the Docker daemon", "", "measured"),
+    one("container_gpu_unset", {**info(Runtimes=PLAIN), **NO_CDI},
+        "Runtimes: io.containerd.runc.v2, runc; CDI files with nvidia.com/gpu: none", "28.2.2", API),
+    one("container_gpu_unset", info(Runtimes=PLAIN, CDISpecDirs=None, ServerVersion="20.10.24+dfsg1"),
+        "nvidia.yaml", "20.10.24", API),
+    one("container_loses_gpus", NO_CDI, "CgroupDriver: systemd", "no CDI file", API),
+    one("container_start_fails", {"container_start": said(REFUSED)},
+        "could not select device driver", "image nvcr.io/nvidia/pytorch:24.12-py3", FIELD),
+    one("container_gpus_fewer", inside("GPU 0: ", "Failed to initialize NVML: Unknown Error "),
+        "nvidia-smi -L: nothing", "0 of 1 cards", FIELD),
+    one("container_memlock", inside("unlimited            unlimited ", "65536                65536     "),
+        "Max locked memory         65536", "in a container", "recorded form"),
+    one("container_shm", inside("134217728     0 134217728", "65536     0     65536"),
+        "tmpfs 65536 0 65536 0% /dev/shm", "64 MiB", "recorded form"),
+    one("container_not_tried", {"container_start": said({"image": None, "images": 2})},
+        "docker image ls", "2 images are here", "measured"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.code}-{n}") for n, case in enumerate(CASES)])
+def test_a_host_broken_in_one_way(case: Case) -> None:
+    found(case)
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {case.code for case in CASES} == {rule.code for rule in rules_container.RULES}
+
+
+@pytest.mark.parametrize(
+    ("probes", "stated"),
+    [
+        pytest.param({}, {}, id="as it should be"),
+        pytest.param(info(Runtimes=PLAIN), {}, id="CDI alone"),
+        pytest.param({**info(CgroupDriver="cgroupfs"), **NO_CDI}, {}, id="cgroupfs and the older hook"),
+        pytest.param(inside("unlimited            unlimited ", "65536                65536     "),
+                     {"fabric": "ethernet"}, id="memory that nobody locks"),
+        pytest.param({"container_start": Probe(why="missing")}, {}, id="not tried, and told elsewhere"),
+        pytest.param({"docker_info": Probe(why="missing")}, {"card_model": "", "fabric": ""}, id="no cards"),
+    ],
+)  # fmt: skip
+def test_a_healthy_host_has_no_finding(probes: Mapping[str, Probe], stated: Mapping[str, Any]) -> None:
+    assert diagnosed([host(probes=probes, **stated)]) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "7", '{"image": 3, "status": 0}', '{"ServerVersion": 1, "Runtimes": 2}', "{"]
+)
+def test_answers_of_another_shape_are_no_crash(text: str) -> None:
+    diagnosed([host(probes={"docker_info": said(text)}), host(probes={"container_start": said(text)})])

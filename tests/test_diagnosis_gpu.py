@@ -1,0 +1,308 @@
+"""Cards, their driver and their links: each rule finds its fault in a host that is broken in that one way.
+
+The host is a real one with an H100, recorded; where its output has no such state, ``source`` of the case says
+which document gives the form. No V100, no NVSwitch and no host of several cards was at hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from gpu_hosts import (
+    MODEL,
+    SWITCH,
+    Case,
+    changed,
+    diagnosed,
+    found,
+    healthy_probes,
+    host,
+    recorded,
+    said,
+    value,
+)
+
+from runner.diagnosis import rules_driver, rules_gpu, rules_links, smi
+from runner.diagnosis.model import HostView, Probe
+
+V100 = "0000:15:00.0 0x030200 0x1db5\n"  # Tesla V100-SXM2-32GB (NVIDIA/open-gpu-kernel-modules issue 322)
+B200 = "0000:17:00.0 0x030200 0x2901\n"
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Jun 23 08:38:17 UTC 2026\n"
+MISSING = Probe(("look",), why="missing")
+REAL = "recorded on real hardware"
+KERNEL = "the kernel's documents"
+MANUAL = "NVIDIA's manual of nvidia-smi"
+GUIDE = "NVIDIA's driver installation guide"
+XID = "NVRM: Xid (PCI:0000:00:06): {}, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+
+
+def one(
+    code: str, probes: Mapping[str, Probe], evidence: str, detail: str, source: str, **stated: object
+) -> Case:
+    return Case(code, [host(probes=probes, **stated)], evidence, detail, source)
+
+
+def row(key: str, old: str, new: str) -> dict[str, Probe]:
+    return value(f"Remapped Rows/{key}", old, new)
+
+
+def page(key: str, old: str, new: str) -> dict[str, Probe]:
+    return value(f"Retired Pages/{key}", old, new)
+
+
+def clock(key: str, old: str, new: str) -> dict[str, Probe]:
+    return value(f"Clocks Event Reasons/{key}", old, new)
+
+
+def not_asked(status: int, text: str) -> dict[str, Probe]:
+    """Every call of nvidia-smi ends alike."""
+    names = ("gpu_query", "gpu_processes", "gpu_topology", "gpu_nvlink")
+    return {name: said(text, status) for name in names}
+
+
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 535.161\n"
+NOT_LOADED = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
+    "NVIDIA driver is installed and running.\n"
+)
+FIELD = "reports from the field of nvidia-smi's status and text"
+
+DRIVER = (
+    one(
+        "driver_not_loaded",
+        {**not_asked(9, NOT_LOADED), "gpu_module": MISSING},
+        "exit status 9", "module 580.159.04 is installed, and not loaded", FIELD,
+    ),
+    one(
+        "driver_not_loaded",
+        dict.fromkeys(("gpu_query", "gpu_processes", "gpu_topology", "gpu_nvlink", "gpu_module"), MISSING)
+        | {"gpu_module_installed": said("", 1), "gpu_packages_deb": MISSING},
+        "/proc/driver/nvidia/version", "no module is installed", "measured",
+    ),
+    one(
+        "nouveau_loaded",
+        {"kernel_modules": said("nouveau 2334720 0 - Live 0x0\n")},
+        "nouveau 2334720", "cannot take the cards", "measured",
+    ),
+    one("nvidia_smi_missing", {"gpu_query": MISSING}, "580.159.04", "nothing can be asked", "measured"),
+    one(
+        "driver_library_mismatch", not_asked(18, MISMATCH),
+        "exit status 18", "module 580.159.04, libraries 535.161", FIELD,
+    ),
+    one(
+        "driver_update_pending", {"gpu_module_installed": said("580.173.02\n")},
+        "580.159.04", "580.159.04 is loaded, 580.173.02 is installed", "measured",
+    ),
+    one("driver_error", not_asked(15, "Unable to determine the handle\n"), "15", "a card is lost", FIELD),
+    one(
+        "gpu_inforom_damaged", {"gpu_query": said(recorded("nvidia-smi-q.txt"), 14)},
+        "exit status 14", "nvidia-smi says so", FIELD,
+    ),
+    one(
+        "driver_wrong_flavour", {"gpu_pci": said(V100)},
+        "Open Kernel Module", "card 0000:15:00.0 (10de:1db5) is served by the proprietary module only", GUIDE,
+    ),
+    one(
+        "driver_wrong_flavour", {"gpu_pci": said(B200), "gpu_module": said(CLOSED)},
+        "NVIDIA UNIX x86_64 Kernel Module", "served by the open module only", GUIDE,
+    ),
+    one(
+        "driver_not_pinned", {"gpu_packages_deb": said("ii  nvidia-open 580.159.04-1\n", 1)},
+        "nvidia-open 580.159.04-1", "an upgrade", "measured",
+    ),
+    one(
+        "driver_not_pinned",
+        {"gpu_packages_deb": MISSING, "gpu_packages_rpm": said("kmod-nvidia-open-dkms 580.159.04\n")},
+        "kmod-nvidia-open-dkms", "an upgrade", GUIDE,
+    ),
+    one("driver_not_as_stated", {}, "580.159.04", "cluster_driver says 535", REAL, driver="535"),
+    Case(
+        "driver_differs",
+        [host("gpu1"), host("gpu2"), host("gpu3", {
+            **changed("gpu_module", "580.159.04", "580.173.02"),
+            "gpu_module_installed": said("580.173.02\n"),
+        }, driver="")],
+        "580.173.02", "580.173.02 here, 580.159.04 on the other hosts", REAL, 2,
+    ),
+)  # fmt: skip
+BUSY = recorded("compute-apps.csv") + "4711, python, train.py, 514 MiB\n"
+NONE = {"gpu_query": said("No devices were found\n", 6), "gpu_topology": said("", 6)}
+CARDS = (
+    one("gpu_count", NONE, "No devices were found", "lists 0 cards", REAL),
+    one("gpu_count", {"container_start": MISSING}, "Attached GPUs", "1 cards, the inventory states 8", REAL,
+        cards=8),
+    one("gpu_count_more", {}, "Attached GPUs", "states 0", REAL, cards=0),
+    one("gpu_model", {}, MODEL, "says Tesla V100-SXM2-32GB", REAL, card_model="Tesla V100-SXM2-32GB"),
+    one("gpu_model", {}, MODEL, "says NVIDIA H100", REAL, card_model="NVIDIA H100"),
+    one("gpu_ecc_errors", value("Volatile/DRAM Uncorrectable", "0", "2"), "DRAM Uncorrectable : 2", "", REAL),
+    one("gpu_retired_pages", page("Single Bit ECC", "N/A", "62"), ": 62", "", REAL),
+    one("gpu_retired_pages", page("Pending Page Blacklist", "N/A", "Yes"), "Yes", "", REAL),
+    one("gpu_remapped_rows", row("Pending", "No", "Yes"), "Pending : Yes", "", REAL),
+    one("gpu_remapped_rows", row("Remapping Failure Occurred", "No", "Yes"), "Yes", "", REAL),
+    one("gpu_xid", {"gpu_xid": said(XID.format(79))}, "Xid (PCI:0000:00:06): 79", "Xid 79",
+        "NVIDIA's page on Xid errors"),
+    one("gpu_throttled", clock("HW Thermal Slowdown", "Not Active", "Active"),
+        "HW Thermal Slowdown : Active", "too low", REAL),
+    one("gpu_throttled", clock("SW Thermal Slowdown", "Not Active", "Active"),
+        "SW Thermal Slowdown : Active", "too low", REAL),
+    one("gpu_mig", value("MIG Mode/Current", "Disabled", "Enabled"), "Current : Enabled", "", REAL),
+    one("gpu_compute_mode", value("Compute Mode", "Default", "Exclusive_Process"),
+        "Exclusive_Process", "", MANUAL),
+    one("gpu_busy", {"gpu_processes": said(BUSY)},
+        "4711", "python, train.py (process 4711, 514 MiB): left as they are", REAL),
+    one("gpu_persistence_off", value("Persistence Mode", "Enabled", "Disabled"), "Disabled", "", REAL),
+)  # fmt: skip
+NVLINK = (
+    f"GPU 0: {MODEL} (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n\t Link 2: <inactive>\n"
+)
+ON_SWITCH = {"gpu_pci": said(recorded("sys-pci.txt") + SWITCH)}
+MANAGED = {**ON_SWITCH, "gpu_fabric_manager": said("active\n")}
+FM = "hi  nvidia-fabricmanager 580.173.02-1\nhi  nvidia-open 580.159.04-1\n"
+TWO = "\t\x1b[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+PAIR = TWO + "GPU0\t X \t{0}\t0-15\t0\t\tN/A\nGPU1\t{0}\t X \t0-15\t0\t\tN/A\n"
+IN_GROUP = recorded("sys-pci.txt").strip()
+LINKS = (
+    one("nvlink_inactive", {"gpu_nvlink": said(NVLINK)}, "GPU 0: Link 1: <inactive>", "2 links", MANUAL),
+    Case(
+        "gpu_topology_differs",
+        [host(name, {"gpu_topology": said(PAIR.format(link))}) for name, link in
+         (("gpu1", "SYS"), ("gpu2", "NV18"), ("gpu3", "NV18"))],
+        "GPU0 X SYS", "the other hosts have GPU0 X NV18", "recorded, with a second card",
+    ),
+    one("fabric_manager_missing", ON_SWITCH, "0x22a3", "nvidia-fabricmanager is inactive", GUIDE),
+    one("fabric_manager_version", {**MANAGED, "gpu_packages_deb": said(FM, 1)},
+        "nvidia-fabricmanager 580.173.02-1", "the driver is 580.159.04", GUIDE),
+    one("fabric_manager_needless", {"gpu_fabric_manager": said("failed\n", 3)},
+        "failed", "no NVSwitch", "measured"),
+    one("fabric_not_ready", value("Fabric/State", "N/A", "In Progress"), "In Progress", "", MANUAL),
+    one("iommu_on", {"gpu_pci": said(IN_GROUP + " DMA-FQ\n")}, "DMA-FQ", "group of card", KERNEL),
+    one("iommu_on", {"kernel_command_line": said("ro intel_iommu=on quiet\n")},
+        "intel_iommu=on", "command line",
+        KERNEL),
+    one("acs_on", {"gpu_acs": said({"0000:00:01.0": 0x1D, "0000:00:02.0": 0})},
+        "0000:00:01.0: ACS control 0x001d", "on 1 of 2 bridges", "the PCI Express specification"),
+)  # fmt: skip
+CASES = (*DRIVER, *CARDS, *LINKS)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.code}-{n}") for n, case in enumerate(CASES)])
+def test_a_host_broken_in_one_way(case: Case) -> None:
+    found(case)
+
+
+def test_every_rule_has_a_case() -> None:
+    rules = {rule.code for module in (rules_driver, rules_gpu, rules_links) for rule in module.RULES}
+    assert {case.code for case in CASES} == rules
+    assert all(case.source for case in CASES)
+
+
+@pytest.mark.parametrize(
+    "probes",
+    [
+        pytest.param({}, id="recorded"),
+        pytest.param({**MANAGED, "gpu_packages_deb": said(FM.replace("73.02", "59.04"), 1)}, id="NVSwitch"),
+        pytest.param(changed("gpu_pci", "0x2330", "0x2330 identity"), id="IOMMU that passes through"),
+        pytest.param({"kernel_command_line": said("intel_iommu=on iommu=pt\n")}, id="iommu=pt"),
+        pytest.param(value("Fabric/State", "N/A", "Completed"), id="fabric"),
+        pytest.param(value("Volatile/DRAM Correctable", "0", "7"), id="errors that were corrected"),
+        pytest.param(page("Single Bit ECC", "N/A", "61"), id="a few retired pages"),
+        pytest.param(clock("SW Power Cap", "Not Active", "Active"), id="at its power limit"),
+        pytest.param({"gpu_xid": said(XID.format(13))}, id="Xid of a program"),
+        pytest.param({"gpu_pci": said(V100), "gpu_module": said(CLOSED)}, id="V100 and its module"),
+        pytest.param({"gpu_packages_deb": MISSING}, id="driver of no package"),
+    ],
+)
+def test_a_healthy_host_has_no_finding(probes: Mapping[str, Probe]) -> None:
+    assert diagnosed([host("gpu1", probes), host("gpu2", probes)]) == []
+
+
+@pytest.mark.parametrize(
+    ("locks", "packages"),
+    [
+        (
+            "==> /etc/apt/preferences.d/x <==\nPackage: nvidia-*\nPin: version 580.*\nPin-Priority: 1001\n",
+            "",
+        ),
+        ("nvidia-driver-3:580.159.04-1.*\n", ""),
+        ("", "ii  nvidia-driver-pinning-580 580-1\n"),
+    ],
+)
+def test_a_pin_is_as_good_as_a_hold(locks: str, packages: str) -> None:
+    loose = "ii  nvidia-open 580.159.04-1\n"
+    probes = {"gpu_packages_deb": said(loose + packages, 1), "gpu_locks": said(locks)}
+    assert diagnosed([host(probes=probes)]) == []
+
+
+@pytest.mark.parametrize("line", ["Pin: release l=NVIDIA CUDA", "# Pin: version 580.*"])
+def test_a_pin_of_where_packages_come_from_holds_no_version(line: str) -> None:
+    locks = f"==> /etc/apt/preferences.d/nvidia <==\nPackage: nvidia-*\n{line}\nPin-Priority: 600\n"
+    probes = {"gpu_packages_deb": said("ii  nvidia-open 580.159.04-1\n"), "gpu_locks": said(locks)}
+    assert [each.code for each in diagnosed([host(probes=probes)])] == ["driver_not_pinned"]
+
+
+def test_hosts_without_cards_are_not_asked_for_any() -> None:
+    bare = HostView("cpu1", {}, stated=host(card_model="", fabric="ethernet").stated)
+    assert diagnosed([bare]) == []
+    broken = host(probes=not_asked(9, NOT_LOADED), card_model="", fabric="")
+    assert diagnosed([broken]) == []
+
+
+def test_looks_that_gave_nothing_are_no_findings() -> None:
+    """A time-out says nothing of the cards; that it hangs is a finding of its own."""
+    late = {name: Probe(("look",), why="timeout") for name in healthy_probes()}
+    assert diagnosed([HostView("gpu1", late, stated=host().stated)]) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "flavour"),
+    [
+        (0x15F9, "proprietary"),  # P100
+        (0x1DB1, "proprietary"),  # V100
+        (0x1DF6, "proprietary"),  # V100S
+        (0x1EB8, ""),  # T4
+        (0x20B0, ""),  # A100
+        (0x2330, ""),  # H100
+        (0x2335, ""),  # H200
+        (0x2342, "open"),  # GH200
+        (0x2684, ""),  # RTX 4090
+        (0x2901, "open"),  # B200
+    ],
+)
+def test_the_flavour_by_pci_id(number: int, flavour: str) -> None:
+    """Ids by the PCI ID repository and NVIDIA's lists, flavours by its installation guide."""
+    (device,) = smi.devices(f"0000:00:06.0 0x030200 {number:#06x}")
+    assert device.flavour == flavour
+
+
+def test_the_recorded_host_is_read_whole() -> None:
+    (card,) = smi.cards(recorded("nvidia-smi-q.txt"))
+    assert (card.bus, card.model) == ("00000000:00:06.0", MODEL)
+    assert card.said("PCI/GPU Link Info/PCIe Generation/Max") == "5"
+    assert card.said("Clocks Event Reasons/HW Slowdown/HW Thermal Slowdown") == "Not Active"
+    assert smi.topology(recorded("topo-m.txt")) == ("GPU0 X",)
+    module = smi.module(recorded("proc_driver_nvidia_version.txt"))
+    assert module is not None
+    assert (module.version, module.is_open) == ("580.159.04", True)
+
+
+def test_eight_cards_are_eight() -> None:
+    head, _, block = recorded("nvidia-smi-q.txt").partition("GPU 00000000:00:06.0\n")
+    text = head + "".join(f"GPU 00000000:{n:02X}:00.0\n{block}" for n in range(8))
+    assert [card.bus[9:11] for card in smi.cards(text)] == [f"{n:02X}" for n in range(8)]
+
+
+def test_two_models_in_one_host_are_told() -> None:
+    text = recorded("nvidia-smi-q.txt")
+    other = re.sub("00:06", "00:07", text[text.index("GPU 0000") :].replace(MODEL, "NVIDIA H100 PCIe"))
+    pci = recorded("sys-pci.txt") * 2
+    view = host(probes={"gpu_query": said(text + other), "gpu_pci": said(pci)}, cards=2)
+    codes = {each.code: each.evidence for each in diagnosed([view])}
+    assert codes["gpu_model"] == "GPU 00000000:00:07.0: NVIDIA H100 PCIe"
+
+
+def test_the_recording_has_no_serial_number() -> None:
+    for path in (Path(__file__).parent / "diagnosis" / "h100").iterdir():
+        assert "Serial" not in path.read_text(), path.name

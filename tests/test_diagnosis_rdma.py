@@ -1,0 +1,167 @@
+"""RDMA: each rule finds its fault in a host that is broken in that one way.
+
+No host with RDMA was at hand. States, rates, layers and firmware are in the forms of sysfs and ibstat that
+the kernel and rdma-core document; GIDs as show_gids lists them. Access Control Services are read from bytes
+laid out by the PCI Express specification.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_hosts import PORT, ROCE, Case, diagnosed, found, host, said
+
+from runner.diagnosis import rules_rdma
+from runner.diagnosis.model import HostView, Probe
+
+SYSFS = "the kernel's documents of sysfs, class infiniband"
+DOWN = {**PORT, "state": "1: DOWN", "phys_state": "2: Polling"}
+INIT = {**PORT, "state": "2: INIT"}
+OTHER = {**ROCE["gids"][1], "index": 5}
+CLOSED = {
+    "gpu_module": said(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Jun 23 08:38:17 UTC 2026\n"
+    )
+}
+NO_PEER = {"rdma_peer_memory": said({"modules": [], "symbol": True})}
+V100 = {**CLOSED, "gpu_pci": said("0000:15:00.0 0x030200 0x1db5\n"), **NO_PEER}
+OLD_KERNEL = {**NO_PEER, "kernel": said("Linux 5.4.0-216-generic #236-Ubuntu SMP x86_64\n")}
+
+
+def ports(*given: Mapping[str, Any]) -> dict[str, Probe]:
+    return {"rdma_ports": said({f"mlx5_{number}/1": port for number, port in enumerate(given)})}
+
+
+def one(
+    code: str, probes: Mapping[str, Probe], evidence: str, detail: str, fabric: str = "infiniband"
+) -> Case:
+    return Case(code, [host(probes=probes, fabric=fabric)], evidence, detail, SYSFS)
+
+
+def last(code: str, usual: HostView, probes: Mapping[str, Probe], evidence: str, detail: str) -> Case:
+    """Of three hosts the last is unlike the others."""
+    hosts = [replace(usual, name=name) for name in ("gpu1", "gpu2", "gpu3")]
+    hosts[2] = replace(hosts[2], probes={**usual.probes, **probes})
+    return Case(code, hosts, evidence, detail, SYSFS, 2)
+
+
+CASES = (
+    one("rdma_device_missing", ports(), "/sys/class/infiniband", "cluster_fabric says infiniband"),
+    one("rdma_layer", ports(ROCE), "Ethernet", "no active port has InfiniBand"),
+    one("rdma_layer", ports(PORT), "InfiniBand", "no active port has Ethernet", "roce"),
+    one("rdma_link_down", ports(DOWN), "mlx5_0/1: 1: DOWN, 2: Polling", "no cable"),
+    one("rdma_link_down", ports(INIT), "2: INIT", "no subnet manager"),
+    one("rdma_port_down", ports(PORT, DOWN), "mlx5_1/1: 1: DOWN", "no cable"),
+    one("roce_gid_missing", ports({**ROCE, "gids": ROCE["gids"][:1]}), "Ethernet", "none of the 1 addresses",
+        "roce"),
+    last("rdma_rate", host(), ports({**PORT, "rate": "25 Gb/sec (1X EDR)"}), "25 Gb/sec (1X EDR)",
+         "the other hosts have 100 Gb/sec (4X EDR)"),
+    last("roce_gid_differs", host(probes=ports(ROCE), fabric="roce"),
+         ports({**ROCE, "gids": [ROCE["gids"][0], OTHER]}), "index 5", "the other hosts have index 3"),
+    last("rdma_firmware_differs", host(), ports({**PORT, "fw_ver": "16.35.2000"}), "fw_ver 16.35.2000",
+         "adapters of kind MT_0000000008 have 16.27.2008"),
+    one("peer_memory_missing", V100, "nvidia_peermem", "no host can"),
+    one("peer_memory_missing", OLD_KERNEL, "nvidia_peermem", "no host can"),
+    last("peer_memory_differs", host(), OLD_KERNEL, "nvidia_peermem", "gpu1, gpu2 can"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.code}-{n}") for n, case in enumerate(CASES)])
+def test_a_host_broken_in_one_way(case: Case) -> None:
+    found(case)
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {case.code for case in CASES} == {rule.code for rule in rules_rdma.RULES}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "probes"),
+    [
+        pytest.param("infiniband", ports(PORT), id="InfiniBand"),
+        pytest.param("infiniband", ports(PORT, ROCE), id="InfiniBand beside Ethernet"),
+        pytest.param("roce", ports(ROCE), id="RoCE"),
+        pytest.param("ethernet", ports(DOWN), id="Ethernet: nobody asks"),
+        pytest.param("infiniband", {**ports(PORT), **NO_PEER}, id="DMA-BUF in the place of nvidia_peermem"),
+    ],
+)
+def test_healthy_hosts_have_no_finding(fabric: str, probes: Mapping[str, Probe]) -> None:
+    assert diagnosed([host(name, probes, fabric=fabric) for name in ("gpu1", "gpu2")]) == []
+
+
+def test_adapters_of_two_kinds_have_firmware_of_their_own() -> None:
+    """Firmware is compared between adapters of one kind: 16.x is of ConnectX-5, 20.x of ConnectX-6."""
+    other = {**PORT, "board_id": "MT_0000000223", "fw_ver": "20.35.2000"}
+    assert diagnosed([host("gpu1", ports(PORT)), host("gpu2", ports(PORT)), host("gpu3", ports(other))]) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "null", '{"mlx5_0/1": 7}', '{"mlx5_0/1": {}}', '{"mlx5_0/1": {"gids": 3}}', "{"]
+)
+def test_answers_of_another_shape_are_no_crash(text: str) -> None:
+    broken = {"rdma_ports": said(text), "rdma_peer_memory": said(text), "gpu_acs": said(text)}
+    for fabric in ("infiniband", "roce"):
+        diagnosed(
+            [host("gpu1", broken, fabric=fabric), HostView("gpu2", broken, stated=host(fabric=fabric).stated)]
+        )
+
+
+# --- Access Control Services, as the look reads them ----------------------------------------------------
+
+PROBE = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files" / "probe.py"
+
+
+@pytest.fixture(scope="module")
+def probe() -> Any:
+    spec = importlib.util.spec_from_file_location("probe", PROBE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def config(*capabilities: tuple[int, int, bytes], size: int = 4096) -> bytes:
+    """A device's configuration: extended capabilities by place, number and body; each names the next."""
+    made = bytearray(size)
+    places = [place for place, _, _ in capabilities] + [0]
+    for (place, number, body), after in zip(capabilities, places[1:], strict=True):
+        made[place : place + 4] = (number | 1 << 16 | after << 20).to_bytes(4, "little")
+        made[place + 4 : place + 4 + len(body)] = body
+    return bytes(made)
+
+
+AER = (0x100, 0x0001, bytes(0x40))
+
+
+@pytest.mark.parametrize(
+    ("given", "control"),
+    [
+        (config(AER, (0x148, 0x000D, b"\x5f\x00\x1d\x00")), 0x1D),
+        (config((0x100, 0x000D, b"\x5f\x00\x00\x00")), 0),
+        (config(AER), None),
+        (config(size=256), None),  # what a user without root may read
+        (
+            config((0x100, 0x0001, b""), (0x140, 0x0002, b""), (0x100, 0x0001, b"")),
+            None,
+        ),  # goes round in a circle
+        (config((0xFFC, 0x000D, b"")), None),
+    ],
+)
+def test_the_control_register_of_a_bridge(probe: Any, given: bytes, control: int | None) -> None:
+    assert probe.acs_control(given) == control
+
+
+def test_the_looks_run_on_this_machine(probe: Any) -> None:
+    """Functions of the table answer with what the rules read, whatever hardware is here."""
+    assert isinstance(json.loads(probe.rdma_ports({})), dict)
+    assert isinstance(json.loads(probe.acs({"become": False})), dict)
+    for line in probe.nvidia_pci({}).splitlines():
+        assert line.split()[1].startswith("0x")
+    assert probe.looks_gpu({"gpus": False}) == probe.looks_rdma({"rdma": False}) == {}
