@@ -64,7 +64,7 @@ def test_arguments_arrive_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "fragment"),
     [
-        ({"ansible_password": "secret"}, "gpu1: ansible_password: following a run needs a key"),
+        ({"ansible_password": "secret"}, "gpu1: ansible_password: runkit logs in with a key alone"),
         (
             {"ansible_ssh_common_args": "-F {{ inventory_dir }}/ssh"},
             "ansible_ssh_common_args: must be literal",

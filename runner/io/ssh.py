@@ -1,6 +1,6 @@
 """SSH connections of runkit's own, beside Ansible's: made as the inventory says, and never with a question.
 
-Passwords are not supported here: following a run needs a key. Nothing of this is kept with the run.
+Passwords are not supported here: what connects needs a key. Nothing of this is kept with the run.
 """
 
 from __future__ import annotations
@@ -77,12 +77,14 @@ def _prefix(host: Host, values: Mapping[str, Any], *more: str) -> list[str]:
         words += shlex.split(_value(host, values, name))
     for name in ("ansible_password", "ansible_ssh_password"):
         if values.get(name):
-            raise UsageError(f"{host.name}: {name}: following a run needs a key; put one on the host")
+            raise UsageError(f"{host.name}: {name}: runkit logs in with a key alone; put one on the host")
     return [*words, *LAST, "--", host.address]
 
 
 def _value(host: Host, values: Mapping[str, Any], name: str) -> str:
     value = values.get(name)
     if isinstance(value, Mapping) or specs.is_template(value):
-        raise UsageError(f"{host.name}: {name}: must be literal to follow a run, neither template nor vault")
+        raise UsageError(
+            f"{host.name}: {name}: must be literal for what runkit itself does by ssh, neither template nor vault"
+        )
     return "" if value is None else str(value)
