@@ -85,6 +85,6 @@ def _value(host: Host, values: Mapping[str, Any], name: str) -> str:
     value = values.get(name)
     if isinstance(value, Mapping) or specs.is_template(value):
         raise UsageError(
-            f"{host.name}: {name}: must be literal for what runkit itself does by ssh, neither template nor vault"
+            f"{host.name}: {name}: must be literal for runkit's own ssh, neither template nor vault"
         )
     return "" if value is None else str(value)
