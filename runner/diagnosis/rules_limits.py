@@ -103,7 +103,7 @@ def _sessions(hosts: Sequence[HostView]) -> dict[str, str]:
 
 def _memory(host: HostView) -> int:
     """Bytes of memory; 0 where not known."""
-    total = re.search(r"^MemTotal:\s+(\d+) kB", host.text("meminfo"), re.MULTILINE)
+    total = re.search(r"^MemTotal:\s+(\d{1,15}) kB", host.text("meminfo"), re.MULTILINE)
     return int(total[1]) * 1024 if total else 0
 
 
@@ -113,7 +113,7 @@ def _is_low(limit: str, memory: int) -> bool:
 
 
 def _memlock_session(host: HostView, limits: str) -> Iterator[Finding]:
-    line = re.search(r"^Max locked memory\s+(\S+).*", limits, re.MULTILINE)
+    line = re.search(r"^Max locked memory\s+(\S{1,20})\s.*", limits, re.MULTILINE)
     if line and _is_low(line[1], _memory(host)):
         code = "memlock_session" if host.stated.has_rdma else "memlock_session_low"
         detail = f"a process that ssh started may lock {int(line[1]) // 1024} KiB"
@@ -121,7 +121,7 @@ def _memlock_session(host: HostView, limits: str) -> Iterator[Finding]:
 
 
 def _memlock_service(host: HostView) -> Iterator[Finding]:
-    line = re.search(r"^DefaultLimitMEMLOCK=(\S+)$", host.text("service_limits"), re.MULTILINE)
+    line = re.search(r"^DefaultLimitMEMLOCK=(\S{1,20})$", host.text("service_limits"), re.MULTILINE)
     if host.stated.has_rdma and line and _is_low(line[1], _memory(host)):
         yield Finding("memlock_service", host.name, line[0], f"a service may lock {int(line[1]) // 1024} KiB")
 

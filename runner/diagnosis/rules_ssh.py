@@ -73,7 +73,7 @@ SAYS = (
     (r"timed out|No route to host|unreachable|not responding", "ssh_no_answer"),
 )
 _NOISE = re.compile(r"@{5,}|^$|Warning: Permanently added")
-_PORT = re.compile(r"port (\d+)")
+_PORT = re.compile(r"port (\d{1,5})\b")
 
 
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:

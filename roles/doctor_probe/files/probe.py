@@ -310,7 +310,7 @@ def pairs(request: Request) -> str:
         reached[peer["name"]][port] = reach(own, peer["address"], port, until)
         return {}
 
-    at_once(meet, [(peer, port) for peer in peers for port in ports], until)
+    at_once(meet, [(peer, port) for peer in peers for port in ports], until + 0.5)
     open_doors = [door for door in doors.values() if not door.error]
     while time.monotonic() < until and any(len(door.heard) < len(peers) for door in open_doors):
         time.sleep(0.02)
@@ -334,7 +334,7 @@ def reach(own: str, address: str, port: int, until: float) -> Answer:
         if left <= 0:
             return {"open": False, "said": said}
         try:
-            with socket.create_connection((address, port), timeout=min(2.0, left)) as connection:
+            with socket.create_connection((address, port), timeout=min(1.0, left)) as connection:
                 return dict({"open": True, "said": said}, **clock(own, connection))
         except OSError as error:
             why = "timed out" if isinstance(error, socket.timeout) else error.strerror or str(error)

@@ -1,0 +1,113 @@
+"""Rules of MPI: each finds what is broken, and nothing on hosts without a fault; recorded in os_hosts.
+
+What launchers say is as Open MPI 4.1.4 and 5.0.7 print it; of the others it is a sample of their form.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import os_hosts as made
+import pytest
+from os_hosts import broken, cluster, data, found
+
+from runner import diagnosis
+from runner.diagnosis import views
+from runner.diagnosis.model import HostView, Probe, Stated
+
+PROBE = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files" / "probe.py"
+HYDRA = "HYDRA build details:\n    Version:                                 4.0.2\n"
+NO_LIBRARY = "mpirun: error while loading shared libraries: libopen-rte.so.40: cannot open shared object file"
+ELSEWHERE = "/usr/lib64/openmpi/bin/mpirun"
+
+
+def mpi(path: str | None = "/usr/bin/mpirun", stated: str = "mpirun", **changed: Any) -> Probe:
+    """What gpu3 has; with no path, Open MPI lies elsewhere."""
+    return data(
+        {
+            **made.MPI,
+            "stated": stated,
+            "path": path,
+            "versions": {path or ELSEWHERE: {**made.MPIRUN, **changed}},
+        }
+    )
+
+
+BROKEN: list[tuple[str, Probe, str]] = [
+    ("mpi_missing", data({**made.MPI, "path": None, "versions": {}}), "mpirun: not found"),
+    (
+        "mpi_missing",
+        mpi(None, "/opt/mpi/bin/mpirun"),
+        f"/opt/mpi/bin/mpirun: not found; there is {ELSEWHERE}",
+    ),
+    ("mpi_not_on_path", mpi(None), f"mpirun: not found; there is {ELSEWHERE}"),
+    ("mpi_broken", mpi(status=127, says=NO_LIBRARY), "libopen-rte.so.40"),
+    ("mpi_not_open_mpi", mpi(says=HYDRA), "/usr/bin/mpirun --version: HYDRA build details:"),
+    ("mpi_version_differs", mpi(says="mpirun (Open MPI) 5.0.7"), "/usr/bin/mpirun: mpirun (Open MPI) 5.0.7"),
+    ("mpi_path_differs", mpi("/usr/local/bin/mpirun"), "/usr/local/bin/mpirun"),
+]
+
+
+@pytest.mark.parametrize(("code", "probe", "shown"), BROKEN, ids=[code for code, *_ in BROKEN])
+def test_a_broken_host_is_named(code: str, probe: Probe, shown: str) -> None:
+    assert found(cluster(), code) == []
+    (finding,) = diagnosis.diagnose(broken(cluster(), "gpu3", mpi=probe))
+    assert (finding.code, finding.host) == (code, "gpu3")
+    assert shown in finding.evidence
+
+
+def test_releases_that_talk_with_one_another_are_one() -> None:
+    assert diagnosis.diagnose(broken(cluster(), "gpu3", mpi=mpi(says="mpirun (Open MPI) 4.1.6"))) == []
+
+
+def test_the_daemon_must_be_found_by_a_command_that_ssh_starts() -> None:
+    """Release 4.1 starts it by its bare name, unless called by a full path; 5 says where it is."""
+    lost = {"status": 0, "out": made.LIMITS, "err": "", "port": 22}
+    fine = {**lost, "out": made.LIMITS + made.PLACES}
+    told = data({"gpu2": fine, "gpu3": lost, "gpu4": fine})
+    hosts = broken(cluster(), "gpu1", ssh=told)
+    (finding,) = diagnosis.diagnose(hosts)
+    assert (finding.code, finding.host) == ("mpi_daemon_not_on_path", "gpu3")
+    assert finding.evidence == "ssh gpu3 command -v orted: nothing"
+    for other in (mpi(stated="/usr/bin/mpirun"), mpi(says="mpirun (Open MPI) 5.0.7")):
+        assert found(broken(hosts, "gpu1", mpi=other), "mpi_daemon_not_on_path") == []
+
+
+# --- this machine --------------------------------------------------------------------------
+
+
+def asked(path: str, mpirun: str) -> HostView:
+    words = [sys.executable, PROBE, json.dumps({"only": ["mpi"], "mpirun": mpirun})]
+    done = subprocess.run(
+        words, capture_output=True, text=True, env={**os.environ, "PATH": path}, check=True, timeout=60
+    )
+    return views.view("here", json.loads(done.stdout), Stated())
+
+
+def test_a_launcher_is_found_as_a_login_would_find_it(tmp_path: Path) -> None:
+    """Programs that say what the recorded ones said, on the PATH and off it."""
+    program = tmp_path / "mpirun"
+    program.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
+    program.chmod(0o755)
+    view = asked(f"{tmp_path}:/usr/bin:/bin", "mpirun")
+    assert view.data("mpi")["path"] == str(program)
+    assert view.data("mpi")["versions"][str(program)]["says"] == "mpirun (Open MPI) 4.1.4"
+    assert diagnosis.diagnose([view]) == []
+    assert diagnosis.diagnose([asked("/usr/bin:/bin", str(program))]) == []
+    (finding,) = diagnosis.diagnose([asked("/usr/bin:/bin", str(tmp_path / "other"))])
+    assert finding.code == "mpi_missing"
+    program.write_text(f"#!/bin/sh\necho '{NO_LIBRARY}' >&2\nexit 127\n")
+    (finding,) = diagnosis.diagnose([asked(f"{tmp_path}:/usr/bin:/bin", "mpirun")])
+    assert (finding.code, finding.evidence) == ("mpi_broken", f"{program} --version: {NO_LIBRARY}")
+
+
+def test_the_launcher_that_the_requirements_bring_is_fine() -> None:
+    own = Path(sys.executable).parent / "mpirun"
+    if not own.exists():
+        pytest.skip("no mpirun beside this Python")
+    assert diagnosis.diagnose([asked(os.environ["PATH"], str(own))]) == []

@@ -1,0 +1,259 @@
+"""Rules of the system, limits and clocks: each finds what is broken, and nothing on hosts without a fault.
+
+The hosts are recorded (see os_hosts); at the end of the file this machine is asked for real.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import os_hosts as made
+import pytest
+from os_hosts import altered, broken, cluster, data, found, host, said
+
+from runner import diagnosis
+from runner.diagnosis import views
+from runner.diagnosis.model import HostView, Probe, Stated
+
+PROBE = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files" / "probe.py"
+LOW = made.LIMITS.replace(
+    "memory         unlimited            unlimited", "memory         8388608              8388608"
+)
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def space(use: str, **changed: int) -> Probe:
+    return data({**made.SPACE, use: {**made.SPACE[use], **changed}})
+
+
+def pairs(name: str, ahead: dict[str, float]) -> Probe:
+    """The clocks of the others as ``name`` was told them; ``ahead``: how far each is ahead of true time."""
+    met = made.pairs(name, made.NAMES)
+    for other, doors in met["reached"].items():
+        for door in doors.values():
+            door["offset"] = ahead.get(other, 0.0) - ahead.get(name, 0.0)
+    return data(met)
+
+
+# --- one host is broken --------------------------------------------------------------------
+
+# Code, what the probes said on gpu3, and what the evidence shows.
+NAS = {"source": "nas:/data", "at": "/data", "type": "nfs4", "seconds": 3.0, "hangs": True}
+BROKEN: list[tuple[str, dict[str, Probe], str]] = [
+    ("shm_small", {"space": space("shm", size=64 * MIB)}, "/dev/shm on /dev/shm: 12662632448 of 67108864"),
+    ("disk_full", {"space": space("data", free=GIB - 1)}, "/data/runkit on /: 1073741823 of 27055"),
+    ("disk_full", {"space": space("runs", free=0)}, "/root/.local/state/runkit on /root: 0 of"),
+    ("data_space", {"space": space("data", free=20 * GIB - 1)}, "/data/runkit on /: 21474836479 of"),
+    ("tmp_space", {"space": space("tmp", free=2 * GIB - 1)}, "/tmp on /tmp: 2147483647 of"),
+    ("inodes_short", {"space": space("tmp", inodes_free=167771)}, "/tmp: 167771 of 16777216 inodes free"),
+    ("os_differs", {"os_release": said(made.OS_RELEASE.replace("12", "13"))}, "debian 13"),
+    ("kernel_differs", {"kernel": said(made.KERNEL.replace("-40-", "-39-"))}, "6.1.0-39-amd64"),
+    ("time_service_off", {"time_units": said("inactive\n" * 7, 3)}, "recorded: inactive, inactive"),
+    ("clock_unsynchronized", {"time_state": said("NTP=yes\nNTPSynchronized=no\n")}, "NTPSynchronized=no"),
+    ("security_modules_differ", {"selinux": said("1")}, "SELinux enforcing, AppArmor off"),
+    ("security_modules_differ", {"apparmor": said("Y\n")}, "SELinux off, AppArmor on"),
+    ("selinux_enforcing", {"selinux": said("1")}, "/sys/fs/selinux/enforce: 1"),
+    (
+        "mount_hangs",
+        {"mounts": data([NAS])},
+        "nas:/data /data nfs4: no answer within 3 s",
+    ),
+    ("run_active", {"runs": data({**made.RUNS, "held": True, "run": "night-1"})}, "lock is held by night-1"),
+    (
+        "run_left_over",
+        {"runs": data({**made.RUNS, "processes": [{"pid": 77, "name": "python3", "run": "night-1"}]})},
+        "77 python3",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "probes", "shown"), BROKEN, ids=[code for code, *_ in BROKEN])
+def test_a_broken_host_is_named(code: str, probes: dict[str, Probe], shown: str) -> None:
+    assert found(cluster(), code) == []
+    (finding,) = found(broken(cluster(), "gpu3", **probes), code)
+    assert finding.host == "gpu3"
+    assert shown in finding.evidence
+
+
+def test_hosts_without_a_fault_have_no_finding() -> None:
+    """Of any rule, theirs or another's."""
+    assert diagnosis.diagnose(cluster()) == []
+    assert diagnosis.diagnose([host("gpu1")]) == []
+
+
+def test_what_just_meets_a_bound_is_enough() -> None:
+    enough = {
+        "data": {"free": 20 * GIB},
+        "runs": {"free": GIB},
+        "tmp": {"free": 2 * GIB},
+        "shm": {"size": GIB, "free": 0},
+    }
+    told = {use: {**place, **enough[use]} for use, place in made.SPACE.items()}
+    assert diagnosis.diagnose(broken(cluster(), "gpu3", space=data(told))) == []
+
+
+# --- limits --------------------------------------------------------------------------------
+
+
+def test_memlock_is_that_of_the_process_that_ssh_started() -> None:
+    """What the launch host started there counts, and not what the probe itself was given."""
+    session = {"status": 0, "out": LOW + made.PLACES, "err": "", "port": 22}
+    fine = {**session, "out": made.LIMITS + made.PLACES}
+    told = data({"gpu2": fine, "gpu3": session, "gpu4": fine})
+    hosts = broken(cluster(fabric="infiniband"), "gpu1", ssh=told)
+    (finding,) = found(hosts, "memlock_session", "memlock_session_low")
+    assert (finding.code, finding.host) == ("memlock_session", "gpu3")
+    assert finding.evidence == "Max locked memory 8388608 8388608 bytes"
+    assert "8192 KiB" in finding.detail
+    (finding,) = found(broken(cluster(), "gpu1", ssh=told), "memlock_session", "memlock_session_low")
+    assert (finding.code, finding.host) == ("memlock_session_low", "gpu3")  # it has no RDMA
+
+
+def test_memlock_of_the_launch_host_is_that_of_its_own_session() -> None:
+    hosts = broken(cluster(fabric="roce"), "gpu1", limits=said(LOW))
+    assert [each.host for each in found(hosts, "memlock_session")] == ["gpu1"]
+    assert found(broken(cluster(fabric="roce"), "gpu2", limits=said(LOW)), "memlock_session") == []
+
+
+def test_memlock_of_services() -> None:
+    """8 MiB is what systemd gives where nobody states it."""
+    low = {"service_limits": said("DefaultLimitMEMLOCK=8388608\n")}
+    (finding,) = found(broken(cluster(fabric="roce"), "gpu4", **low), "memlock_service")
+    assert (finding.host, finding.evidence) == ("gpu4", "DefaultLimitMEMLOCK=8388608")
+    assert found(broken(cluster(), "gpu4", **low), "memlock_service") == []
+    assert found(cluster(fabric="roce"), "memlock_service") == []
+
+
+# --- clocks --------------------------------------------------------------------------------
+
+
+def test_the_clock_that_is_unlike_the_others_is_named_even_that_of_the_first_host() -> None:
+    for name in made.NAMES:
+        hosts = [altered(view, pairs=pairs(view.name, {name: 7.25})) for view in cluster()]
+        (finding,) = found(hosts, "clock_differs")
+        other = "gpu2" if name == "gpu1" else "gpu1"
+        assert finding.host == name
+        assert finding.evidence == f"7.250 s ahead of {other}, give or take 0.000 s"
+    hosts = [altered(view, pairs=pairs(view.name, {"gpu2": 0.45})) for view in cluster()]
+    assert found(hosts, "clock_differs") == []
+
+
+def test_a_clock_within_the_error_of_the_measurement_is_not_named() -> None:
+    """Where hosts did not talk, a login of seconds lies between the clocks: only what is certain counts."""
+    for least, most, is_named in (
+        (0.6, 4.0, False),
+        (0.95, 4.0, True),
+        (-4.0, -0.5, False),
+        (-4.0, -0.75, True),
+    ):
+        hosts = [
+            altered(view, pairs=data({}), clock_offset=data({"least_s": -0.2, "most_s": 0.4}))
+            for view in cluster()
+        ]
+        offset = data({"least_s": least, "most_s": most})
+        named = [each.host for each in found(broken(hosts, "gpu4", clock_offset=offset), "clock_differs")]
+        assert named == (["gpu4"] if is_named else [])
+
+
+def test_a_container_has_the_clock_of_its_machine() -> None:
+    off = {"time_units": said("inactive\n" * 7, 3), "container": said("docker\n")}
+    assert found(broken(cluster(), "gpu1", **off), "time_service_off") == []
+
+
+# --- runs ----------------------------------------------------------------------------------
+
+
+def test_processes_of_the_run_that_holds_the_lock_are_not_left_over() -> None:
+    left = [{"pid": pid, "name": "python3", "run": run} for pid, run in ((7, "b"), (8, "a"), (9, "b"))]
+    told = data({**made.RUNS, "held": True, "run": "a", "processes": left})
+    (finding,) = found(broken(cluster(), "gpu1", runs=told), "run_left_over")
+    assert (finding.evidence, finding.detail) == ("7 python3, 9 python3", "2 of b")
+
+
+# --- this machine --------------------------------------------------------------------------
+
+
+def asked(only: list[str], **request: Any) -> HostView:
+    """This machine as its own probe describes it."""
+    text = json.dumps({"only": only, **request})
+    done = subprocess.run(
+        [sys.executable, PROBE, text], capture_output=True, text=True, check=True, timeout=60
+    )
+    return views.view("here", json.loads(done.stdout), Stated(1, "", "", "infiniband"))
+
+
+def test_this_machine_is_measured_right(tmp_path: Path) -> None:
+    """Space as Python's own call says it; a folder that is not there yet counts where it would be made."""
+    view = asked(["space", "meminfo", "limits"], data_root=f"{tmp_path}/a b/c", agent_root="~/x")
+    place = view.data("space")["data"]
+    told = os.statvfs(tmp_path)
+    assert (place["at"], place["size"]) == (str(tmp_path), told.f_blocks * told.f_frsize)
+    assert abs(place["free"] - told.f_bavail * told.f_frsize) < GIB
+    assert set(view.data("space")) == {"data", "runs", "tmp", "shm"}
+
+
+def test_the_memlock_of_a_process_started_with_little_of_it_is_found() -> None:
+    """For real: the probe is started with another limit."""
+    words = [
+        "sh",
+        "-c",
+        'ulimit -l 64 && exec "$@"',
+        "sh",
+        sys.executable,
+        str(PROBE),
+        '{"only": ["limits"]}',
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    view = views.view("here", json.loads(done.stdout), Stated(1, "", "", "infiniband"))
+    (finding,) = found([view], "memlock_session")
+    assert finding.evidence == "Max locked memory 65536 65536 bytes"
+
+
+def test_a_process_that_a_run_left_is_found_and_left_alone(tmp_path: Path) -> None:
+    """For real: a process with a run's mark; then its run holds the lock with flock(2), as the agent does."""
+    lock = tmp_path / "lock"
+    lock.write_text('{"run": "left-1", "pid": 1}')
+    holder = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX)"
+    holder += "; print(flush=True); time.sleep(60)"
+    sleeper = subprocess.Popen(["sleep", "60"], env={**os.environ, "RUNKIT_RUN": "left-1"})
+    try:
+        view = asked(["runs"], agent_root=str(tmp_path))
+        mine = [each for each in found([view], "run_left_over", "run_active") if "left-1" in each.detail]
+        assert [(each.code, each.evidence) for each in mine] == [("run_left_over", f"{sleeper.pid} sleep")]
+        with subprocess.Popen([sys.executable, "-c", holder, lock], stdout=subprocess.PIPE) as locked:
+            assert locked.stdout is not None
+            locked.stdout.readline()
+            view = asked(["runs"], agent_root=str(tmp_path))
+            locked.kill()
+        (finding,) = found([view], "run_active")
+        assert finding.detail == "left-1 is working"
+        assert not any("left-1" in each.detail for each in found([view], "run_left_over"))
+        assert sleeper.poll() is None
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_a_mount_that_hangs_costs_its_own_deadline(tmp_path: Path) -> None:
+    """Its server is stood in for by a ``stat`` that never ends, for a mount that is in the kernel's list."""
+    slow = tmp_path / "stat"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    setup = (
+        "import sys, json; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1]); import probe\n"
+        "probe.FILES_S = 0.5; probe.REMOTE = (*probe.REMOTE, 'proc')\n"
+        "print(probe.mounts({}))"
+    )
+    began = time.monotonic()
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = [sys.executable, "-c", setup, str(PROBE.parent)]
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=True, timeout=30)
+    assert time.monotonic() - began < 5
+    findings = found([altered(host("gpu1"), mounts=said(done.stdout))], "mount_hangs")
+    assert "/proc does not answer" in [each.detail for each in findings]
