@@ -412,6 +412,7 @@ def looks_mpi(request: Request) -> Dict[str, Look]:
 # --- accelerators ----------------------------------------------------------------------------------
 
 
+DRIVER = "/proc/driver/nvidia/version"  # there where the module is loaded
 DRIVER_PACKAGES = ("*nvidia*", "cuda-drivers*")
 LOCKS = ("/etc/apt/preferences.d/*", "/etc/dnf/plugins/versionlock.*", "/etc/dnf/versionlock.toml")
 NVIDIA, BRIDGE = "0x10de", 0x0604
@@ -431,9 +432,14 @@ def nvidia_pci(request: Request) -> str:
 
 def acs(request: Request) -> str:
     """The bridges that have Access Control Services, with what of it is on; reading them takes root."""
+    return json.dumps(acs_controls(request, sorted(glob.glob("/sys/bus/pci/devices/*"))))
+
+
+def acs_controls(request: Request, folders: List[str]) -> Dict[str, int]:
+    """The control registers of those of these devices that are bridges and have the capability."""
     bridges = [
         folder
-        for folder in sorted(glob.glob("/sys/bus/pci/devices/*"))
+        for folder in folders
         if int(first_line(folder + "/class") or "0", 16) >> 8 == BRIDGE
         and os.stat(folder + "/config").st_size > SECOND_PART
     ]
@@ -448,7 +454,7 @@ def acs(request: Request) -> str:
             control = acs_control(bytes.fromhex(line.replace(" ", "")))
             if control is not None:
                 controls[os.path.basename(folder)] = control
-    return json.dumps(controls)
+    return controls
 
 
 def acs_control(config: bytes) -> Optional[int]:
@@ -484,7 +490,7 @@ def looks_gpu(request: Request) -> Dict[str, Look]:
         "gpu_processes": command("nvidia-smi", apps, "--format=csv"),
         "gpu_topology": command("nvidia-smi", "topo", "-m"),
         "gpu_nvlink": command("nvidia-smi", "nvlink", "-s"),
-        "gpu_module": read("/proc/driver/nvidia/version"),
+        "gpu_module": read(DRIVER),
         "gpu_module_installed": command("modinfo", "-F", "version", "nvidia"),
         "gpu_pci": function(nvidia_pci),
         "gpu_xid": command("journalctl", "--dmesg", "--boot", *seen, root=True),
@@ -567,7 +573,7 @@ def container_start(request: Request) -> str:
 
     Tried only where NVIDIA's kernel module is loaded. Nothing is fetched, nothing stays behind.
     """
-    if not os.path.exists("/proc/driver/nvidia/version") or not found("docker"):
+    if not os.path.exists(DRIVER) or not found("docker"):
         raise Unanswered("missing")
     listed = docker(request, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}")
     if listed["status"] != 0:
@@ -595,7 +601,6 @@ def looks_container(request: Request) -> Dict[str, Look]:
         return {}
     return {
         "docker_info": command("docker", "info", "--format", "{{json .}}"),
-        "docker_settings": read("/etc/docker/daemon.json"),
         "cdi_specs": function(cdi_specs),
         "container_start": function(container_start, seconds=30),
     }
