@@ -8,7 +8,11 @@ process finds inside has the forms of /proc/self/limits, df and ``nvidia-smi -L`
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +35,7 @@ REFUSED = {
     "err": 'docker: Error response from daemon: could not select device driver "" with capabilities: '
     "[[gpu]].\n",
 }
+HANGING = {**REFUSED, "status": None, "err": "", "why": "timeout"}
 API = "the API of Docker"
 FIELD = "reports from the field"
 
@@ -59,6 +64,8 @@ CASES = (
     one("container_loses_gpus", NO_CDI, "CgroupDriver: systemd", "no CDI file", API),
     one("container_start_fails", {"container_start": said(REFUSED)},
         "could not select device driver", "image nvcr.io/nvidia/pytorch:24.12-py3", FIELD),
+    one("container_start_fails", {"container_start": said(HANGING)},
+        "it does not end", "image nvcr.io", FIELD),
     one("container_gpus_fewer", inside("GPU 0: ", "Failed to initialize NVML: Unknown Error "),
         "nvidia-smi -L: nothing", "0 of 1 cards", FIELD),
     one("container_memlock", inside("unlimited            unlimited ", "65536                65536     "),
@@ -100,3 +107,53 @@ def test_a_healthy_host_has_no_finding(probes: Mapping[str, Probe], stated: Mapp
 )
 def test_answers_of_another_shape_are_no_crash(text: str) -> None:
     diagnosed([host(probes={"docker_info": said(text)}), host(probes={"container_start": said(text)})])
+
+
+# --- the look itself, with a stand-in for docker ---------------------------------------------------------
+
+LOOK = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files" / "probe.py"
+DOCKER_STAND_IN = """\
+#!/bin/sh
+echo "$@" >> {folder}/calls
+case $1 in
+image) printf '<none>:<none>\\ndebian:12\\nnvcr.io/nvidia/pytorch:24.12-py3\\nother/cuda:12\\n' ;;
+run) {run} ;;
+esac
+"""
+
+
+def started(folder: Path, run: str, deadline_s: float = 20.0) -> tuple[Probe, list[str]]:
+    """What the look for a container says with such an engine, and the words of each call of it."""
+    (folder / "docker").write_text(DOCKER_STAND_IN.format(folder=folder, run=run))
+    (folder / "docker").chmod(0o755)
+    program = (
+        "import sys; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv.pop(1)); import probe\n"
+        "probe.DRIVER = '/proc/self/limits'\n"  # there is no such driver here
+        "sys.exit(probe.main(sys.argv))"
+    )
+    request = json.dumps({"only": ["container_start"], "deadline_s": deadline_s})
+    argv = [sys.executable, "-c", program, str(LOOK.parent), request]
+    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True, timeout=60)
+    probe = Probe(**json.loads(done.stdout)["probes"]["container_start"])
+    return probe, (folder / "calls").read_text().splitlines()
+
+
+def test_the_container_is_of_an_image_that_is_here_and_goes_with_the_look(tmp_path: Path) -> None:
+    (tmp_path / "inside").write_text(INSIDE)
+    probe, calls = started(tmp_path, f"cat {tmp_path}/inside")
+    assert json.loads(probe.out) == STARTED
+    assert diagnosed([host(probes={"container_start": probe})]) == []
+    words = calls[1].split()
+    assert {"run", "--rm", "--network", "none", "--gpus", "all", "memlock=-1"} <= set(words)
+    assert words[words.index("--pull") + 1] == "never"
+    assert len(calls) == 2
+
+
+def test_a_container_that_hangs_is_removed(tmp_path: Path) -> None:
+    probe, calls = started(tmp_path, "sleep 60", deadline_s=9.0)
+    name = calls[1].split()[calls[1].split().index("--name") + 1]
+    assert calls[2] == f"rm --force {name}"
+    assert [each.code for each in diagnosed([host(probes={"container_start": probe})])] == [
+        "container_start_fails"
+    ]

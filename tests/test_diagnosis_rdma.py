@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -123,7 +125,9 @@ def probe() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:  # the folder is one that is sent to hosts
+        patch.setattr(sys, "dont_write_bytecode", True)
+        spec.loader.exec_module(module)
     return module
 
 
@@ -156,6 +160,24 @@ AER = (0x100, 0x0001, bytes(0x40))
 )
 def test_the_control_register_of_a_bridge(probe: Any, given: bytes, control: int | None) -> None:
     assert probe.acs_control(given) == control
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="what it reads, root alone may read: it would ask sudo")
+def test_bridges_are_read_a_dozen_at_a_time(probe: Any, tmp_path: Path) -> None:
+    """Thirty bridges, some without the capability, and devices that are none; one of the old kind."""
+    expected = {}
+    for number in range(32):
+        folder = tmp_path / f"0000:{number:02x}:00.0"
+        folder.mkdir()
+        bridge = number not in (0, 20)
+        (folder / "class").write_text("0x060400\n" if bridge else "0x030200\n")
+        services = [(0x148, 0x000D, bytes((0x5F, 0, number, 0)))] if number % 3 else []
+        size = 256 if number == 31 else 4096
+        (folder / "config").write_bytes(config(AER, *services)[:size])
+        if bridge and services and size == 4096:
+            expected[folder.name] = number
+    assert len(expected) == 19
+    assert probe.acs_controls({}, sorted(map(str, tmp_path.iterdir()))) == expected
 
 
 def test_the_looks_run_on_this_machine(probe: Any) -> None:
