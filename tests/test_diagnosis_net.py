@@ -240,11 +240,14 @@ def filtered(where: str, ports: tuple[int, ...]) -> Iterator[None]:
         yield
 
 
-def looked(requests: list[dict[str, Any]], pause: float = 0.0) -> list[HostView]:
+def looked(
+    requests: list[dict[str, Any]], pause: float = 0.0, programs: dict[str, list[str]] | None = None
+) -> list[HostView]:
     """Probes at the same time, one per host, each on an address of its own."""
     running = []
     for request in requests:
-        words = [sys.executable, PROBE, json.dumps(request)]
+        program = (programs or {}).get(request["name"], [str(PROBE)])
+        words = [sys.executable, *program, json.dumps(request)]
         running.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
         time.sleep(pause)
     out = [each.communicate(timeout=60)[0] for each in running]
@@ -268,6 +271,44 @@ def test_all_pairs_really_meet_though_they_start_one_after_the_other() -> None:
                 assert door["error"] < 0.5
     assert diagnosis.diagnose(hosts) == []
     assert hosts[-1].data("pairs")["seconds"] < 5  # nobody waits once all have met
+
+
+def test_a_host_whose_address_is_a_name_is_open_for_all() -> None:
+    """Such a name may mean loopback on the host itself, where no peer comes in."""
+    (port,) = free_ports(1)
+    request = {**request_of("gpu1", made.NAMES[:2], (port,)), "address": "localhost", "deadline_s": 6}
+    with subprocess.Popen([sys.executable, PROBE, json.dumps(request)], stdout=subprocess.PIPE) as probe:
+        with visitor((local("gpu3"), port)) as connection:
+            connection.sendall(b"runkit gpu2\n")
+            hello, told = connection.recv(100).split()
+        out = probe.communicate(timeout=30)[0]
+    assert hello == b"runkit"
+    assert abs(float(told) - time.time()) < 30
+    assert "gpu2" in views.view("gpu1", json.loads(out), Stated()).data("pairs")["heard"][str(port)]
+
+
+def visitor(where: tuple[str, int]) -> socket.socket:
+    """A connection, as soon as somebody listens there."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection(where, timeout=2)
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def test_a_clock_that_is_off_is_really_found() -> None:
+    """The probe of gpu2 is given a clock of 90 s ahead; the others tell so, within their own error."""
+    ports, three = free_ports(1), made.NAMES[:3]
+    ahead = "import sys, time; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv.pop(1))\n"
+    ahead += "import probe; true = time.time; time.time = lambda: true() + 90; probe.main(sys.argv)"
+    programs = {"gpu2": ["-c", ahead, str(PROBE.parent)]}
+    hosts = looked([request_of(name, three, ports) for name in three], programs=programs)
+    (finding,) = diagnosis.diagnose(hosts)
+    assert (finding.code, finding.host) == ("clock_differs", "gpu2")
+    assert finding.evidence.startswith(("90.000 s ahead of gpu1", "90.001 s ahead", "89.999 s ahead"))
 
 
 def test_a_port_that_a_firewall_drops_is_really_found() -> None:

@@ -139,7 +139,7 @@ def test_the_clock_that_is_unlike_the_others_is_named_even_that_of_the_first_hos
         (finding,) = found(hosts, "clock_differs")
         other = "gpu2" if name == "gpu1" else "gpu1"
         assert finding.host == name
-        assert finding.evidence == f"7.250 s ahead of {other}, give or take 0.000 s"
+        assert finding.evidence == f"7.250 s ahead of {other}, give or take 0.0001 s"
     hosts = [altered(view, pairs=pairs(view.name, {"gpu2": 0.45})) for view in cluster()]
     assert found(hosts, "clock_differs") == []
 

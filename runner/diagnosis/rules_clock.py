@@ -74,7 +74,7 @@ def _apart(hosts: Sequence[HostView]) -> Iterator[Finding]:
             low, high = bounds[first, name]
             middle, error = (low + high) / 2, (high - low) / 2
             side = "ahead of" if middle > 0 else "behind"
-            shown = f"{abs(middle):.3f} s {side} {first}, give or take {error:.3f} s"
+            shown = f"{abs(middle):.3f} s {side} {first}, give or take {error:.2g} s"
             yield Finding(
                 "clock_differs", name, shown, f"its clock is {abs(middle):.1f} s off that of {first}"
             )

@@ -266,8 +266,9 @@ class Door:
         threading.Thread(target=self.serve, daemon=True).start()
 
     def bind(self, address: str, port: int) -> None:
-        """To the address that the peers know; where that is a router's, to all."""
+        """To the address that the peers know; to all if it is a router's, or a name: that may be loopback."""
         try:
+            socket.inet_aton(address)
             self.listener.bind((address, port))
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
@@ -312,7 +313,7 @@ def pairs(request: Request) -> str:
 
     at_once(meet, [(peer, port) for peer in peers for port in ports], until + 0.5)
     open_doors = [door for door in doors.values() if not door.error]
-    while time.monotonic() < until and any(len(door.heard) < len(peers) for door in open_doors):
+    while time.monotonic() < until and any(reached.keys() - set(door.heard) for door in open_doors):
         time.sleep(0.02)
     told = {
         "seconds": round(time.monotonic() - began, 3),
