@@ -48,6 +48,7 @@ DOCKER = {
     "Runtimes": {"io.containerd.runc.v2": {}, "nvidia": {}, "runc": {}},
     "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
 }
+HOOK = "/usr/bin/nvidia-container-runtime-hook"
 INSIDE = """\
 Limit                     Soft Limit           Hard Limit           Units     
 Max locked memory         unlimited            unlimited            bytes     
@@ -88,7 +89,7 @@ def healthy_probes() -> dict[str, Probe]:
         "rdma_ports": said({"mlx5_0/1": PORT}),
         "rdma_peer_memory": said({"modules": ["nvidia_peermem"], "symbol": True}),
         "docker_info": said(DOCKER),
-        "cdi_specs": said("/var/run/cdi/nvidia.yaml"),
+        "container_ways": said({"cdi": ["/var/run/cdi/nvidia.yaml"], "hook": HOOK}),
         "container_start": said(STARTED),
     }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_hosts import DOCKER, INSIDE, STARTED, Case, diagnosed, found, host, said
+from gpu_hosts import DOCKER, HOOK, INSIDE, STARTED, Case, diagnosed, found, host, said
 
 from runner.diagnosis import rules_container
 from runner.diagnosis.model import Probe
@@ -26,7 +26,9 @@ DOWN = json.dumps({"ServerVersion": "", "CgroupDriver": "", "Runtimes": None, "C
 NO_DAEMON = (
     "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n"
 )
-NO_CDI = {"cdi_specs": said("")}
+NO_CDI = {"container_ways": said({"cdi": [], "hook": HOOK})}
+NO_WAY = {"container_ways": said({"cdi": [], "hook": None})}
+CDI_ALONE = {"container_ways": said({"cdi": ["/etc/cdi/nvidia.yaml"], "hook": None})}
 PLAIN = {"io.containerd.runc.v2": {}, "runc": {}}
 REFUSED = {
     "image": STARTED["image"],
@@ -53,13 +55,14 @@ def one(code: str, probes: Mapping[str, Probe], evidence: str, detail: str, sour
     return Case(code, [host(probes=probes)], evidence, detail, source)
 
 
+OLD = info(Runtimes=PLAIN, CDISpecDirs=None, ServerVersion="20.10.24+dfsg1")  # before CDI
 CASES = (
     one("container_engine_missing", {"docker_info": Probe(why="missing")}, "docker", "", "measured"),
     one("container_engine_down", {"docker_info": Probe(("docker",), 1, DOWN, NO_DAEMON)},
         "Cannot connect to the Docker daemon", "", "measured"),
-    one("container_gpu_unset", {**info(Runtimes=PLAIN), **NO_CDI},
+    one("container_gpu_unset", {**info(Runtimes=PLAIN), **NO_WAY},
         "Runtimes: io.containerd.runc.v2, runc; CDI files with nvidia.com/gpu: none", "28.2.2", API),
-    one("container_gpu_unset", info(Runtimes=PLAIN, CDISpecDirs=None, ServerVersion="20.10.24+dfsg1"),
+    one("container_gpu_unset", {**OLD, **CDI_ALONE},
         "nvidia.yaml", "20.10.24", API),
     one("container_loses_gpus", NO_CDI, "CgroupDriver: systemd", "no CDI file", API),
     one("container_start_fails", {"container_start": said(REFUSED)},
@@ -90,7 +93,8 @@ def test_every_rule_has_a_case() -> None:
     ("probes", "stated"),
     [
         pytest.param({}, {}, id="as it should be"),
-        pytest.param(info(Runtimes=PLAIN), {}, id="CDI alone"),
+        pytest.param({**info(Runtimes=PLAIN), **CDI_ALONE}, {}, id="CDI alone"),
+        pytest.param({**info(Runtimes=PLAIN, CgroupDriver="cgroupfs"), **NO_CDI}, {}, id="the hook alone"),
         pytest.param({**info(CgroupDriver="cgroupfs"), **NO_CDI}, {}, id="cgroupfs and the older hook"),
         pytest.param(inside("unlimited            unlimited ", "65536                65536     "),
                      {"fabric": "ethernet"}, id="memory that nobody locks"),
@@ -107,6 +111,7 @@ def test_a_healthy_host_has_no_finding(probes: Mapping[str, Probe], stated: Mapp
 )
 def test_answers_of_another_shape_are_no_crash(text: str) -> None:
     diagnosed([host(probes={"docker_info": said(text)}), host(probes={"container_start": said(text)})])
+    diagnosed([host(probes={"container_ways": said(text)})])
 
 
 # --- the look itself, with a stand-in for docker ---------------------------------------------------------

@@ -110,6 +110,12 @@ DRIVER = (
         "NVIDIA UNIX x86_64 Kernel Module", "served by the open module only", GUIDE,
     ),
     one(
+        "driver_too_new",
+        {"gpu_pci": said(V100), "gpu_module": said(CLOSED.replace("580.159.04", "595.71.05")),
+         "gpu_module_installed": said("595.71.05\n")},
+        "595.71.05", "card 0000:15:00.0 (10de:1db5) is served up to branch 580", GUIDE, driver="595",
+    ),
+    one(
         "driver_not_pinned", {"gpu_packages_deb": said("ii  nvidia-open 580.159.04-1\n", 1)},
         "nvidia-open 580.159.04-1", "an upgrade", "measured",
     ),

@@ -113,18 +113,22 @@ def _engine(host: HostView) -> Iterator[Finding]:
 
 
 def _cards(host: HostView, info: Mapping[str, Any]) -> Iterator[Finding]:
-    known = info.get("Runtimes")
+    """A configured runtime, the toolkit's hook alone (for --gpus), or CDI files that the engine reads."""
+    known, ways = info.get("Runtimes"), host.data("container_ways")
+    if not isinstance(ways, dict):
+        return
     runtimes = sorted(known) if isinstance(known, dict) else []
-    cdi = host.text("cdi_specs").split()
-    if "nvidia" not in runtimes and not (cdi and info.get("CDISpecDirs")):
+    cdi = [str(path) for path in ways["cdi"]] if isinstance(ways.get("cdi"), list) else []
+    if "nvidia" not in runtimes and not ways.get("hook") and not (cdi and info.get("CDISpecDirs")):
         named, files = (", ".join(each) or "none" for each in (runtimes, cdi))
         line = f"Runtimes: {named}; CDI files with nvidia.com/gpu: {files}"
         yield Finding(
             "container_gpu_unset", host.name, line, f"docker {info['ServerVersion']} has no way to them"
         )
     elif info.get("CgroupDriver") == "systemd" and not cdi:
-        text = "no CDI file has nvidia.com/gpu"
-        yield Finding("container_loses_gpus", host.name, "CgroupDriver: systemd", text)
+        yield Finding(
+            "container_loses_gpus", host.name, "CgroupDriver: systemd", "no CDI file has nvidia.com/gpu"
+        )
 
 
 def _inside(host: HostView) -> Iterator[Finding]:

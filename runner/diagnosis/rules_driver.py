@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from runner.diagnosis import smi
 from runner.diagnosis.model import Finding, HostView, Probe, Rule
 from runner.diagnosis.unlike import unlike
+from runner.limits import LAST_BRANCH
 
 RULES = (
     Rule(
@@ -70,6 +71,13 @@ RULES = (
         "PCI id",
     ),
     Rule(
+        "driver_too_new",
+        "blocking",
+        "The driver is of a branch that no longer knows these cards",
+        "580 is the last branch for Maxwell, Pascal and Volta",
+        "remove the driver's packages, install branch 580 (proprietary module), and pin it",
+    ),
+    Rule(
         "driver_not_pinned",
         "warning",
         "Nothing keeps the driver from being upgraded",
@@ -120,6 +128,7 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
         yield from _loaded(host)
         yield from _status(host)
         yield from _flavour(host)
+        yield from _branch(host)
         yield from _versions(host)
         yield from _pinned(host)
     loaded = {host.name: smi.module_of(host) for host in ours}
@@ -173,6 +182,17 @@ def _flavour(host: HostView) -> Iterator[Finding]:
             text = f"{card} is served by the {device.flavour} module only, the {has} one is loaded"
             yield Finding("driver_wrong_flavour", host.name, module.line, text)
             return
+
+
+def _branch(host: HostView) -> Iterator[Finding]:
+    """Whether the cards are older than the driver, loaded or installed."""
+    old = [each for each in smi.devices_of(host) if each.is_gpu and each.number < smi.FIRST_WITH_GSP]
+    module = smi.module_of(host)
+    version = module.version if module else smi.version(host.text("gpu_module_installed"))
+    if old and smi.branch(version) > LAST_BRANCH:
+        line = module.line if module else f"modinfo -F version nvidia: {version}"
+        text = f"card {old[0].address} (10de:{old[0].number:04x}) is served up to branch {LAST_BRANCH}"
+        yield Finding("driver_too_new", host.name, line, text)
 
 
 def _versions(host: HostView) -> Iterator[Finding]:

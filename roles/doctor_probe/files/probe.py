@@ -559,14 +559,14 @@ AS_TRAINING = ("--gpus", "all", "--ipc=host", "--ulimit", "memlock=-1", "--ulimi
 INSIDE = "cat /proc/self/limits; df -k /dev/shm; nvidia-smi -L"
 
 
-def cdi_specs(request: Request) -> str:
-    """The files that describe cards of NVIDIA to container engines (CDI), one a line."""
-    found = []
+def container_ways(request: Request) -> str:
+    """How an engine can give cards to containers: files that describe them (CDI), and the toolkit's hook."""
+    files = []
     for path in sorted(glob.glob("/etc/cdi/*") + glob.glob("/var/run/cdi/*")):
         with open(path, "rb") as stream:
             if b"nvidia.com/gpu" in stream.read(1000000):
-                found.append(path)
-    return "\n".join(found)
+                files.append(path)
+    return json.dumps({"cdi": files, "hook": found("nvidia-container-runtime-hook")})
 
 
 def container_start(request: Request) -> str:
@@ -602,7 +602,7 @@ def looks_container(request: Request) -> Dict[str, Look]:
         return {}
     return {
         "docker_info": command("docker", "info", "--format", "{{json .}}"),
-        "cdi_specs": function(cdi_specs),
+        "container_ways": function(container_ways),
         "container_start": function(container_start, seconds=30),
     }
 
