@@ -414,6 +414,7 @@ def looks_mpi(request: Request) -> Dict[str, Look]:
 
 
 DRIVER = "/proc/driver/nvidia/version"  # there where the module is loaded
+SMI_S = 18.0  # without persistence mode the driver wakes one card after the other
 DRIVER_PACKAGES = ("*nvidia*", "cuda-drivers*")
 LOCKS = ("/etc/apt/preferences.d/*", "/etc/dnf/plugins/versionlock.*", "/etc/dnf/versionlock.toml")
 NVIDIA, BRIDGE = "0x10de", 0x0604
@@ -487,10 +488,10 @@ def looks_gpu(request: Request) -> Dict[str, Look]:
     apps = "--query-compute-apps=pid,process_name,used_gpu_memory"
     seen = ("--no-pager", "--quiet", "--lines=200", "--output=cat", "--grep=NVRM: Xid")
     return {
-        "gpu_query": command("nvidia-smi", "-q"),
-        "gpu_processes": command("nvidia-smi", apps, "--format=csv"),
-        "gpu_topology": command("nvidia-smi", "topo", "-m"),
-        "gpu_nvlink": command("nvidia-smi", "nvlink", "-s"),
+        "gpu_query": command("nvidia-smi", "-q", seconds=SMI_S),
+        "gpu_processes": command("nvidia-smi", apps, "--format=csv", seconds=SMI_S),
+        "gpu_topology": command("nvidia-smi", "topo", "-m", seconds=SMI_S),
+        "gpu_nvlink": command("nvidia-smi", "nvlink", "-s", seconds=SMI_S),
         "gpu_module": read(DRIVER),
         "gpu_module_installed": command("modinfo", "-F", "version", "nvidia"),
         "gpu_pci": function(nvidia_pci),
