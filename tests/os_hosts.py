@@ -36,6 +36,7 @@ SPACE = {
     "shm": {"path": "/dev/shm", "at": "/dev/shm", "size": 12662634496, "free": 12662632448, "inodes": 3091463,
             "inodes_free": 3091420},
 }  # fmt: skip
+NAS = {"source": "nas:/data", "at": "/data", "type": "nfs4", "seconds": 3.0, "hangs": False, "error": ""}
 RUNS = {"lock": "/root/.local/state/runkit/lock", "held": False, "run": "", "processes": []}
 MPIRUN = {"path": "/usr/bin/orterun", "status": 0, "says": "mpirun (Open MPI) 4.1.4\n\nReport bugs to ..."}
 MPI = {"stated": "mpirun", "path": "/usr/bin/mpirun", "daemon": "/usr/bin/orted",
@@ -82,7 +83,7 @@ def host(name: str, **stated: Any) -> HostView:
         **{"container": said("none\n", 1), "time_units": said(UNITS, 3), "time_state": said(TIME_STATE)},
         **{
             "space": data(SPACE),
-            "mounts": data([]),
+            "mounts": data([NAS]),
             "runs": data(RUNS),
             "names": data(found),
             "mpi": data(MPI),
@@ -119,3 +120,19 @@ def broken(hosts: Sequence[HostView], name: str, **probes: Probe) -> list[HostVi
 def found(hosts: Sequence[HostView], *codes: str) -> list[Finding]:
     """The findings of these codes; every rule looks."""
     return [each for each in diagnosis.diagnose(hosts) if each.code in codes]
+
+
+# --- this machine as several hosts ---------------------------------------------------------
+
+
+def local(name: str) -> str:
+    """An address of loopback for each."""
+    return f"127.0.0.1{name[-1]}"
+
+
+def request_of(name: str, others: Sequence[str], ports: Sequence[int], **moved: str) -> dict[str, Any]:
+    """What the probe is asked there; ``moved`` has other addresses of peers."""
+    peers = [
+        {"name": each, "address": moved.get(each, local(each)), "port": 22} for each in others if each != name
+    ]
+    return {"name": name, "address": local(name), "peers": peers, "mpi_ports": ports, "only": ["pairs"]}

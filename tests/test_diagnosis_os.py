@@ -44,7 +44,6 @@ def pairs(name: str, ahead: dict[str, float]) -> Probe:
 # --- one host is broken --------------------------------------------------------------------
 
 # Code, what the probes said on gpu3, and what the evidence shows.
-NAS = {"source": "nas:/data", "at": "/data", "type": "nfs4", "seconds": 3.0, "hangs": True}
 BROKEN: list[tuple[str, dict[str, Probe], str]] = [
     ("shm_small", {"space": space("shm", size=64 * MIB)}, "/dev/shm on /dev/shm: 12662632448 of 67108864"),
     ("disk_full", {"space": space("data", free=GIB - 1)}, "/data/runkit on /: 1073741823 of 27055"),
@@ -61,7 +60,7 @@ BROKEN: list[tuple[str, dict[str, Probe], str]] = [
     ("selinux_enforcing", {"selinux": said("1")}, "/sys/fs/selinux/enforce: 1"),
     (
         "mount_hangs",
-        {"mounts": data([NAS])},
+        {"mounts": data([{**made.NAS, "hangs": True}])},
         "nas:/data /data nfs4: no answer within 3 s",
     ),
     ("run_active", {"runs": data({**made.RUNS, "held": True, "run": "night-1"})}, "lock is held by night-1"),
@@ -121,6 +120,14 @@ def test_memlock_of_the_launch_host_is_that_of_its_own_session() -> None:
     assert found(broken(cluster(fabric="roce"), "gpu2", limits=said(LOW)), "memlock_session") == []
 
 
+def test_half_of_the_memory_is_enough_to_lock() -> None:
+    """24731708 kB are 25325268992 bytes."""
+    for limit, named in ((12662634496, []), (12662634495, ["gpu1"])):
+        limits = said(LOW.replace("8388608              8388608  ", f"{limit}          {limit}"))
+        hosts = broken(cluster(fabric="roce"), "gpu1", limits=limits)
+        assert [each.host for each in found(hosts, "memlock_session")] == named
+
+
 def test_memlock_of_services() -> None:
     """8 MiB is what systemd gives where nobody states it."""
     low = {"service_limits": said("DefaultLimitMEMLOCK=8388608\n")}
@@ -159,6 +166,23 @@ def test_a_clock_within_the_error_of_the_measurement_is_not_named() -> None:
         offset = data({"least_s": least, "most_s": most})
         named = [each.host for each in found(broken(hosts, "gpu4", clock_offset=offset), "clock_differs")]
         assert named == (["gpu4"] if is_named else [])
+
+
+def test_a_clock_is_known_by_what_either_of_two_was_told() -> None:
+    """Only gpu4 could ask the others: from there gpu1 to gpu3 are behind, so that gpu4 is ahead."""
+    hosts = [altered(view, pairs=data({}), clock_offset=data({})) for view in cluster()]
+    (finding,) = found(broken(hosts, "gpu4", pairs=pairs("gpu4", {"gpu4": 7.25})), "clock_differs")
+    assert (finding.host, finding.evidence) == ("gpu4", "7.250 s ahead of gpu1, give or take 0.0001 s")
+
+
+def test_the_error_of_both_logins_counts() -> None:
+    """gpu4 is 4.0 to 4.2 s ahead of who asks, the others 3.0 to 3.6 s: at least 0.4 s between."""
+    others, own = data({"least_s": 3.0, "most_s": 3.6}), data({"least_s": 4.0, "most_s": 4.2})
+    hosts = [altered(view, pairs=data({}), clock_offset=others) for view in cluster()]
+    assert found(broken(hosts, "gpu4", clock_offset=own), "clock_differs") == []
+    own = data({"least_s": 4.2, "most_s": 4.4})
+    (finding,) = found(broken(hosts, "gpu4", clock_offset=own), "clock_differs")
+    assert finding.evidence == "1.000 s ahead of gpu1, give or take 0.4 s"
 
 
 def test_a_container_has_the_clock_of_its_machine() -> None:

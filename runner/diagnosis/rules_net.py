@@ -159,9 +159,9 @@ def _is_address(text: str) -> bool:
 
 def _interfaces(host: HostView, has_others: bool) -> Iterator[Finding]:
     found = interfaces(host)
-    if not found:
+    if not loose.rows(host.data("interfaces")):  # there is no ip, or it said nothing
         return
-    shown = ", ".join(f"{each.name} {' '.join(each.addresses)}" for each in found)
+    shown = ", ".join(f"{each.name} {' '.join(each.addresses)}" for each in found) or "loopback alone"
     for code, detail in (
         *_in_network(found, host.stated.cidr),
         *_by_name(found, host.stated.interface),

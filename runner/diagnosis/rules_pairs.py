@@ -97,7 +97,7 @@ def _closed(closed: Mapping[Pair, str], names: Sequence[str]) -> Iterator[Findin
 def _is_cut_off(one: str, closed: Mapping[Pair, str], names: Sequence[str]) -> bool:
     """Whether it reaches none of the others, each of which somebody else reaches."""
     others = [name for name in names if name != one]
-    return len(others) > 1 and all(
+    return all(
         (one, two) in closed and any((three, two) not in closed for three in others if three != two)
         for two in others
     )
