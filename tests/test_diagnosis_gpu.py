@@ -83,13 +83,18 @@ DRIVER = (
         "/proc/driver/nvidia/version", "no module is installed", "measured",
     ),
     one(
+        "driver_not_loaded", {**not_asked(9, NOT_LOADED), "gpu_module": Probe(("read",), why="timeout")},
+        "exit status 9", "not loaded", FIELD,
+    ),
+    one(
         "nouveau_loaded",
         {"kernel_modules": said("nouveau 2334720 0 - Live 0x0\n")},
         "nouveau 2334720", "cannot take the cards", "measured",
     ),
     one("nvidia_smi_missing", {"gpu_query": MISSING}, "580.159.04", "nothing can be asked", "measured"),
     one(
-        "driver_library_mismatch", not_asked(18, MISMATCH),
+        "driver_library_mismatch",
+        {**not_asked(18, MISMATCH), "gpu_module_installed": said("535.161.07\n")},
         "exit status 18", "module 580.159.04, libraries 535.161", FIELD,
     ),
     one(
@@ -281,6 +286,22 @@ def test_the_flavour_by_pci_id(number: int, flavour: str) -> None:
     """Ids by the PCI ID repository and NVIDIA's lists, flavours by its installation guide."""
     (device,) = smi.devices(f"0000:00:06.0 0x030200 {number:#06x}")
     assert device.flavour == flavour
+
+
+@pytest.mark.parametrize(
+    ("card", "text", "kernel", "possible"),
+    [
+        ("0x2330", "NVIDIA UNIX Open Kernel Module for x86_64", "6.1.0-41-amd64", True),  # H100
+        ("0x2330", "NVIDIA UNIX Open Kernel Module for x86_64", "5.12.0", True),
+        ("0x2330", "NVIDIA UNIX Open Kernel Module for x86_64", "5.11.22", False),
+        ("0x2330", "NVIDIA UNIX x86_64 Kernel Module", "6.1.0-41-amd64", False),
+        ("0x1db5", "NVIDIA UNIX Open Kernel Module for x86_64", "6.1.0-41-amd64", False),  # V100
+    ],
+)
+def test_dma_buf_by_card_module_and_kernel(card: str, text: str, kernel: str, possible: bool) -> None:
+    """As NVIDIA's GPU operator states it: Turing or newer, the open module, Linux 5.12."""
+    loaded = smi.module(f"NVRM version: {text}  580.159.04  Release Build\n")
+    assert smi.dma_buf(smi.devices(f"0000:00:06.0 0x030200 {card}"), loaded, kernel) is possible
 
 
 def test_the_recorded_host_is_read_whole() -> None:

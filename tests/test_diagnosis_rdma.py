@@ -25,6 +25,7 @@ from runner.diagnosis.model import HostView, Probe
 SYSFS = "the kernel's documents of sysfs, class infiniband"
 DOWN = {**PORT, "state": "1: DOWN", "phys_state": "2: Polling"}
 INIT = {**PORT, "state": "2: INIT"}
+LINK_LOCAL = {**ROCE["gids"][1], "gid": "fe80:0000:0000:0000:0ac0:ebff:fe03:0054"}
 OTHER = {**ROCE["gids"][1], "index": 5}
 CLOSED = {
     "gpu_module": said(
@@ -62,6 +63,7 @@ CASES = (
     one("rdma_port_down", ports(PORT, DOWN), "mlx5_1/1: 1: DOWN", "no cable"),
     one("roce_gid_missing", ports({**ROCE, "gids": ROCE["gids"][:1]}), "Ethernet", "none of the 1 addresses",
         "roce"),
+    one("roce_gid_missing", ports({**ROCE, "gids": [LINK_LOCAL]}), "Ethernet", "none of the 1", "roce"),
     last("rdma_rate", host(), ports({**PORT, "rate": "25 Gb/sec (1X EDR)"}), "25 Gb/sec (1X EDR)",
          "the other hosts have 100 Gb/sec (4X EDR)"),
     last("roce_gid_differs", host(probes=ports(ROCE), fabric="roce"),
