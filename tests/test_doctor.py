@@ -6,6 +6,7 @@ import ast
 import contextlib
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -92,6 +93,24 @@ def test_a_host_that_cannot_be_looked_at_is_named_and_the_others_are_not_held_up
     assert json_done.returncode == 2
     assert json.loads(json_done.stdout)["hosts"] == [{"name": "127.0.0.1", "state": "unreachable"}]
     assert json_done.stderr == "runkit: no host could be looked at\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_what_it_started(number: int, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    program = tmp_path / "ssh"
+    program.write_text(f"#!/bin/sh\necho $$ > {mark}.new; mv {mark}.new {mark}; exec sleep 600\n")
+    program.chmod(0o755)
+    folder = cluster(tmp_path, {"a": f"ansible_ssh_executable: {program}"})
+    argv = [sys.executable, "-m", "runner", "-i", str(folder), "doctor"]
+    with subprocess.Popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as looking:
+        while not mark.exists():
+            time.sleep(0.01)
+        looking.send_signal(number)
+        said = looking.communicate(timeout=20)[1]
+    assert looking.returncode == 128 + number
+    assert said == f"runkit: doctor ended by {signal.Signals(number).name}\n"
+    assert not Path(f"/proc/{mark.read_text().strip()}").exists()
 
 
 def test_limit_takes_hosts_of_the_cluster_alone() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -160,22 +158,17 @@ def test_what_ssh_cannot_use_is_named() -> None:
     assert "secret" not in str(found["locked"])
 
 
-def test_nothing_runs_on_after_an_interruption(tmp_path: Path) -> None:
-    """Ctrl-C reaches the command alone: ssh runs in a session of its own."""
+def test_nobody_waits_after_a_cancellation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "AT_ONCE", 1)  # one is asked, one waits for its turn
     mark = tmp_path / "pid"
     program = stand_in(tmp_path, command=f"echo $$ > {mark}.new; mv {mark}.new {mark}; exec sleep 600")
-    script = (
-        "from runner.io import probing; from runner.model import Host\n"
-        f"host, values = Host('a', 'a', 1, 'ssh'), {{'ansible_ssh_executable': {program!r}}}\n"
-        "probing.ask([probing.Question(host, values, {})])"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL) as asking:
-        while not mark.exists():
-            time.sleep(0.01)
-        asking.send_signal(2)
-        asking.wait(10)
-    pid = int(mark.read_text())
-    assert not Path(f"/proc/{pid}/stat").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    asked = [question(name, ansible_ssh_executable=program) for name in ("first", "second")]
+    began = time.monotonic()
+    found = probing.ask(asked, mark.exists)
+    assert time.monotonic() - began < 10
+    assert isinstance(found["first"], str)
+    assert found["second"] == "not asked"
+    assert not Path(f"/proc/{mark.read_text().strip()}").exists()
 
 
 # --- what is made of an answer -------------------------------------------------------------

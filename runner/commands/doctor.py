@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.errors import UsageError
+from runner.errors import Interrupted, UsageError
 from runner.names import hint, shown
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from runner import diagnosis
     from runner.diagnosis import views
     from runner.io import ansible, inventory, probing
+    from runner.io.signals import Signals
     from runner.io.terminal import Display
 
     cluster = inventory.outline(args.inventory)
@@ -43,8 +44,12 @@ def run(args: argparse.Namespace) -> int:
     display = Display(sys.stderr)
     if sys.stderr.isatty():
         display.show(f"looking at {len(hosts)} host{'s' * (len(hosts) > 1)}")
-    answers = probing.ask([_question(host, hosts, cluster, values) for host in hosts])
+    with Signals() as signals:
+        questions = [_question(host, hosts, cluster, values) for host in hosts]
+        answers = probing.ask(questions, lambda: signals.count > 0)
     display.clear()
+    if signals.count:
+        raise Interrupted(signals.last, f"doctor ended by {signals.name}")
     seen = [views.view(host.name, answers[host.name], _stated(host, cluster, values)) for host in hosts]
     findings = diagnosis.diagnose(seen)
     if args.json:

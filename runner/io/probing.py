@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ PROBE = ROOT / "roles" / "doctor_probe" / "files" / "probe.py"
 START = b'{"schema": "runkit/probe", "version": 1, '  # before it, login scripts may print what they like
 CONNECT_S = 15.0  # for a login, beside what the looks take
 AT_ONCE = 64
+CANCEL_LOOK_S = 0.2
 MOST = 64 << 20  # bytes of an answer
 MOST_SAID = 8192  # bytes of standard error
 
@@ -45,18 +46,21 @@ class Question:
     deadline_s: float = 20.0
 
 
-def ask(questions: Sequence[Question]) -> Answers:
-    """Ask every host, all at once; by its name the document of schema runkit/probe, or why there is none."""
+def ask(questions: Sequence[Question], cancelled: Callable[[], bool] = lambda: False) -> Answers:
+    """Ask every host, all at once; by its name the document of schema runkit/probe, or why there is none.
+
+    Once ``cancelled`` says so, nobody waits for those that have not answered.
+    """
     running: set[subprocess.Popen[bytes]] = set()
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(questions)))) as pool:
         asked = {each.host.name: pool.submit(_answer, each, running) for each in questions}
-        try:
-            return {name: future.result() for name, future in asked.items()}
-        except BaseException:  # such as Ctrl-C: nobody waits for the others then
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in tuple(running):
-                _end(child)
-            raise
+        while pending := [each for each in asked.values() if not each.done()]:
+            wait(pending, CANCEL_LOOK_S)
+            if cancelled():
+                pool.shutdown(wait=False, cancel_futures=True)
+                for child in tuple(running):
+                    _end(child)
+        return {name: "not asked" if each.cancelled() else each.result() for name, each in asked.items()}
 
 
 def _answer(question: Question, running: set[subprocess.Popen[bytes]]) -> Mapping[str, Any] | str:
