@@ -140,9 +140,9 @@ def test_all_pairs_really_meet_though_they_start_one_after_the_other() -> None:
             for door in doors.values():
                 assert door["open"]
                 assert abs(door["offset"]) <= door["error"] + 0.001  # it is one clock
-                assert door["error"] < 0.5
+                assert door["error"] < 1.0
     assert diagnosis.diagnose(hosts) == []
-    assert hosts[-1].data("pairs")["seconds"] < 5  # nobody waits once all have met
+    assert hosts[-1].data("pairs")["seconds"] < 8  # nobody waits once all have met
 
 
 def test_a_host_whose_address_is_a_name_is_open_for_all() -> None:
@@ -180,7 +180,9 @@ def test_a_clock_that_is_off_is_really_found() -> None:
     hosts = looked([request_of(name, three, ports) for name in three], programs=programs)
     (finding,) = diagnosis.diagnose(hosts)
     assert (finding.code, finding.host) == ("clock_differs", "gpu2")
-    assert finding.evidence.startswith(("90.000 s ahead of gpu1", "90.001 s ahead", "89.999 s ahead"))
+    words = finding.evidence.split()
+    assert words[1:5] == ["s", "ahead", "of", "gpu1,"]
+    assert abs(float(words[0]) - 90) <= float(words[-2]) + 0.001
 
 
 def test_a_port_that_a_firewall_drops_is_really_found() -> None:
@@ -199,7 +201,5 @@ def test_a_port_that_is_really_taken() -> None:
     with socket.socket() as taken:
         taken.bind((local("gpu2"), port))
         taken.listen(1)
-        hosts = looked(
-            [{**request_of(name, made.NAMES[:2], (port,)), "deadline_s": 5} for name in made.NAMES[:2]]
-        )
+        hosts = looked([request_of(name, made.NAMES[:2], (port,)) for name in made.NAMES[:2]])
     assert [(each.code, each.host) for each in diagnosis.diagnose(hosts)] == [("port_busy", "gpu2")]

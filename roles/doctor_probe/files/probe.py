@@ -329,7 +329,7 @@ def pairs(request: Request) -> str:
 def reach(own: str, address: str, port: int, until: float) -> Answer:
     """Try until it is reached or the time is over; ``said`` counts what the failed tries said."""
     said: Dict[str, int] = {}
-    pause = 0.05
+    pause = 0.1
     while True:
         left = until - time.monotonic()
         if left <= 0:
@@ -341,7 +341,7 @@ def reach(own: str, address: str, port: int, until: float) -> Answer:
             why = "timed out" if isinstance(error, socket.timeout) else error.strerror or str(error)
             said[why] = said.get(why, 0) + 1
         time.sleep(min(pause, left))
-        pause = min(0.5, pause * 1.5)
+        pause = min(0.5, pause * 2)
 
 
 def clock(own: str, connection: socket.socket) -> Answer:
