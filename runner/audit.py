@@ -29,6 +29,7 @@ from runner.rates import FEW, rate, used
 VERDICTS = ("reproduced", "consistent", "contradicted", "no_log", "blank")
 SHORT = 3  # digits that a figure needs to tell one rule from another
 CHANCE = 0.05  # how likely a match by chance may be
+NEAR, NEAR_LEAST = 0.01, 15  # what is near a figure: a share of it, and at least so many widths of its window
 
 
 def audit(claims: Sequence[Claim], runs: Sequence[LogRun | None]) -> tuple[list[Row], list[Finding]]:
@@ -169,12 +170,18 @@ def _found(
 
 
 def _chance(run: LogRun, values: Sequence[float], printed: Decimal) -> float:
-    """How likely so many rules meet a figure that lies anywhere in the range of what rules give."""
+    """How likely so many rules meet a figure that lies anywhere in the range of what rules give.
+
+    Or near this one, where that is likelier: rules crowd about the rate of a run, and figures do.
+    """
     means = [one for one in run.rates.values() if isinstance(one, float)]
     every = {*values, *means, *run.rates.get("summary", {}).values()}
     spread = max(every) - min(every)
     share = min(1.0, window(printed) / spread) if spread else 0.0
-    return float(1 - (1 - share) ** len(set(values)))
+    around = max(NEAR * float(abs(printed)), NEAR_LEAST * window(printed))
+    near = {round(one / window(printed)) for one in values if abs(one - float(printed)) <= around}
+    local = min(1.0, len(near) * window(printed) / (2 * around))
+    return float(max(1 - (1 - share) ** len(set(values)), local))
 
 
 def _stages(run: LogRun) -> Iterator[list[str]]:
