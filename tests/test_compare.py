@@ -159,3 +159,20 @@ def test_what_cannot_be_compared(words: list[str], said: str) -> None:
     done = run("compare", *words)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 2), (1, 5), (2, 5), (5, 5)])
+def test_runs_that_differ_by_themselves_are_no_change(left: int, right: int) -> None:
+    """Runs of one setting lie 0.3 % apart; what a run knows of its own noise is much less."""
+    dice, alarms = random.Random(left * 10 + right), 0
+    for _ in range(2000):
+        sides = [
+            replace(
+                ONE,
+                rates=tuple(1000 * (1 + dice.gauss(0, 0.003)) for _ in range(number)),
+                error=0.0005 if number == 1 else None,
+            )
+            for number in (left, right)
+        ]
+        alarms += pair(*sides).changed is True
+    assert alarms <= 0.06 * 2000  # 5 %, and two standard errors
