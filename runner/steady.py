@@ -16,10 +16,10 @@ A running mean is first taken apart into the means between one record and the ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import fsum, inf, sqrt
+from math import floor, fsum, inf, log10, sqrt
 from statistics import median
 
 from runner.outliers import FAR, middle_and_deviation
@@ -36,11 +36,15 @@ SAMPLED = 200  # values whose digits are counted
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One record: its index, its value as the log measures it (a rate, or seconds per step), its epoch."""
+    """One record: its index, its value as the log measures it (a rate, or seconds per step), its epoch.
+
+    ``rounding``: how far from the truth rounding may have put a value that was worked out from others.
+    """
 
     index: int
     value: float
     epoch: int | None = None
+    rounding: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ def steady(samples: Sequence[Sample], seconds: bool = False) -> Steady | None:
     left_out = [(one.index, "no_figure") for one in samples if not 0 < one.value < inf]
     values = [one.value for one in usable]
     grain = _grain(values)
-    far = _far(values, grain)
+    far = _far(values, [max(3 * grain, 3 * one.rounding) for one in usable])
     kept = [at for at in range(len(usable)) if at not in far]
     start = _warm_up([values[at] for at in kept])
     window = kept[start:]
@@ -83,6 +87,7 @@ def steady(samples: Sequence[Sample], seconds: bool = False) -> Steady | None:
     inside = [values[at] for at in window]
     mean, error, effective = mean_of(inside)
     half = student_t(effective - 1) * error * SEARCHED + (grain / 2 if error * sqrt(effective) < grain else 0)
+    half += min(usable[at].rounding for at in window)  # what the mean of all intervals keeps of it
     return Steady(
         mean=mean,
         ci95=(mean - half, mean + half) if effective >= EFFECTIVE and half < mean else None,
@@ -95,8 +100,15 @@ def steady(samples: Sequence[Sample], seconds: bool = False) -> Steady | None:
     )
 
 
-def intervals(means: Sequence[Sample], steps: Sequence[int], seconds: bool = False) -> list[Sample]:
+def intervals(
+    means: Sequence[Sample],
+    steps: Sequence[int],
+    seconds: bool = False,
+    anew: Collection[int] = (),
+) -> list[Sample]:
     """Take running means apart; ``steps`` says of how many steps each is the mean.
+
+    ``anew``: positions of means that share no step with the one before, although they are of more steps.
 
     A mean over k steps and the one before it, over j, leave that of the k - j between them: of the seconds
     per step, whose inverse a mean rate states. Where k is not more than j, the mean began anew. What
@@ -106,8 +118,8 @@ def intervals(means: Sequence[Sample], steps: Sequence[int], seconds: bool = Fal
     made: list[Sample] = []
     before, since = 0.0, 0  # seconds and steps up to the last interval made
     newest = 0  # steps of the last mean
-    for one, now in zip(means, steps, strict=True):
-        if now <= newest:
+    for at, (one, now) in enumerate(zip(means, steps, strict=True)):
+        if now <= newest or at in anew:
             before, since = 0.0, 0
         newest = now
         spent = now * one.value if seconds else now / one.value
@@ -115,7 +127,9 @@ def intervals(means: Sequence[Sample], steps: Sequence[int], seconds: bool = Fal
             continue
         each = (spent - before) / (now - since)
         if each > 0:
-            made.append(Sample(one.index, each if seconds else 1 / each, one.epoch))
+            value = each if seconds else 1 / each
+            off = grain / 2 * (now + since) / (now - since)
+            made.append(Sample(one.index, value, one.epoch, off * value))
         before, since = spent, now
     return made
 
@@ -123,19 +137,29 @@ def intervals(means: Sequence[Sample], steps: Sequence[int], seconds: bool = Fal
 # --- what does not belong --------------------------------------------------------------------
 
 
-def _far(values: Sequence[float], grain: float) -> set[int]:
-    """Indices of the values that are far from the median, and by more than the last digit that is printed."""
+def _far(values: Sequence[float], least: Sequence[float]) -> set[int]:
+    """Indices of the values that are far from the median, and by more than ``least``, what rounding does."""
     if not values:
         return set()
     middle, deviation = middle_and_deviation(values)
-    limit = max(FAR * deviation, 3 * grain)
-    return {at for at, value in enumerate(values) if abs(value - middle) > limit}
+    limit = FAR * deviation
+    return {
+        at
+        for at, (value, rounded) in enumerate(zip(values, least, strict=True))
+        if abs(value - middle) > max(limit, rounded)
+    }
 
 
 def _grain(values: Sequence[float]) -> float:
-    """One unit in the last place that the log prints: values are written with so many decimals, no more."""
+    """One unit in the last place that the log prints: values are written with so many decimals, no more.
+
+    Where it prints so many significant digits, smaller values have more decimals: they do not count.
+    """
+    if not values:
+        return 1.0
     some = values[:: 1 + len(values) // SAMPLED]
-    return float(10.0 ** -max((_decimals(repr(value)) for value in some), default=0))
+    least = 10.0 ** floor(log10(median(some)))
+    return float(10.0 ** -max(_decimals(repr(value)) for value in some if value >= least))
 
 
 def _decimals(text: str) -> int:

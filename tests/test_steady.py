@@ -237,3 +237,36 @@ def test_what_is_no_rate_is_left_out(value: float) -> None:
     found = steady([Sample(at, 100.0 + at % 3) for at in range(30)] + [Sample(30, value)])
     assert found is not None
     assert (30, "no_figure") in found.left_out
+
+
+def test_significant_digits_are_no_decimals() -> None:
+    """Two digits: of a fast record none is behind the point, of a slow one there is one."""
+    dice = random.Random(3)
+    values = [float(f"{dice.gauss(15.56, 0.15):.2g}") for _ in range(400)]
+    values[200] = 4.2
+    found = steady([Sample(at, value) for at, value in enumerate(values)])
+    assert found is not None
+    assert found.left_out == ((200, "stall"),)
+    assert found.ci95 is not None
+    assert found.ci95[0] < 15.56 < found.ci95[1]
+
+
+def test_running_means_that_are_all_alike_are_as_certain_as_their_last_digit() -> None:
+    means = [Sample(at, 12.34) for at in range(4000)]
+    found = steady(intervals(means, [10 * (at % 100 + 1) for at in range(4000)]))
+    assert found is not None
+    assert found.ci95 is not None
+    assert found.ci95[0] < 12.336
+    assert found.ci95[1] > 12.344
+
+
+def test_what_rounding_does_to_an_interval_is_no_stall() -> None:
+    """Late in a long mean, its last digit moves the interval by far more than the steps themselves."""
+    dice = random.Random(5)
+    spent, means = 0.0, []
+    for step in range(1, 2001):
+        spent += 0.001 * (1 + dice.gauss(0, 0.0001))
+        means.append(Sample(step - 1, round(step / spent, 2)))
+    found = steady(intervals(means, range(1, 2001)))
+    assert found is not None
+    assert [reason for _, reason in found.left_out if reason != "warm_up"] == []
