@@ -8,8 +8,9 @@ from typing import Any
 
 from runner.model import LogRun, Problem, Record
 from runner.parsers import families
+from runner.parsers._values import count
 from runner.rates import scale_of
-from runner.steady import EFFECTIVE, Sample, Steady, intervals, steady
+from runner.steady import EFFECTIVE, LEAST, Sample, Steady, intervals, steady
 
 RUNNING = "running_average"  # the problem that a family names where its records are running means
 
@@ -29,10 +30,11 @@ def steadied(run: LogRun) -> LogRun:
     if running is not None:
         samples = _since(run, samples, *running, seconds)
     elif any(problem.code == RUNNING for problem in run.problems):
-        samples = intervals(samples, _steps([run.records[one.index] for one in samples]), seconds)
+        steps, anew = _steps([run.records[one.index] for one in samples], run.facts.get("mean_from"))
+        samples = intervals(samples, steps, seconds, anew)
     found = steady(samples, seconds)
     if found is None:
-        return run
+        return replace(run, problems=(*run.problems, *_none(run)))
     return replace(
         run, steady=_shown(found, factor, seconds), problems=(*run.problems, *_problems(found, run))
     )
@@ -64,19 +66,38 @@ def _since(run: LogRun, samples: Sequence[Sample], first: int, most: int, second
     return made
 
 
-def _steps(records: Sequence[Record]) -> list[int]:
-    """Of how many steps each record is the mean: since its epoch began, or since the log went back."""
+def _steps(records: Sequence[Record], mean_from: str | None) -> tuple[list[int], set[int]]:
+    """Of how many steps each record is the mean, and which of them share none with the one before.
+
+    A mean begins with its epoch, or where the log went back; and anew with step ``mean_from`` of the epoch,
+    steps being counted from 0, where its family names one.
+    """
+    begins = count(mean_from) or 0
     made: list[int] = []
+    anew: set[int] = set()
     base, before = 0, None
     for at, record in enumerate(records):
-        if before is not None and (
-            record.epoch != before.epoch or _step(record, at) <= _step(before, at - 1)
-        ):
-            gone_on = record.epoch != before.epoch and _step(record, at) > _step(before, at - 1)
-            base = _step(before, at - 1) if gone_on else 0  # steps may be counted over all epochs
-        made.append(max(_step(record, at) - base, 1))
+        step = _step(record, at)
+        if before is not None:
+            gap = step - _step(before, at - 1)
+            if record.epoch != before.epoch or gap <= 0:
+                base = step - _first(records, at, gap) if gap > 0 else 0  # steps counted over all epochs
+                anew.add(at)
+            elif _step(before, at - 1) - base < begins <= step - base:
+                anew.add(at)
+        inside = step - base
+        made.append(max(inside, 1) if not begins else inside + 1 - (begins if inside >= begins else 0))
         before = record
-    return made
+    return made, anew
+
+
+def _first(records: Sequence[Record], at: int, gap: int) -> int:
+    """Of how many steps the first record of an epoch is: no more than from it to the next."""
+    if at + 1 < len(records) and records[at + 1].epoch == records[at].epoch:
+        following = _step(records[at + 1], at + 1) - _step(records[at], at)
+        if 0 < following < gap:
+            return following
+    return gap
 
 
 def _step(record: Record, at: int) -> int:
@@ -96,6 +117,12 @@ def _shown(found: Steady, factor: float, seconds: bool) -> Mapping[str, Any]:
         "last": found.last,
         "left_out": [{"record": at, "reason": reason} for at, reason in found.left_out],
     }
+
+
+def _none(run: LogRun) -> list[Problem]:
+    """Say why a run with records has no steady rate at all."""
+    text = f"no steady rate: fewer than {LEAST} of the {len(run.records)} records are steady ones"
+    return [Problem("no_interval", None, text)] if run.records else []
 
 
 def _problems(found: Steady, run: LogRun) -> list[Problem]:

@@ -89,3 +89,56 @@ def test_few_records_say_so(tmp_path: Path) -> None:
     assert found.steady is not None
     assert found.steady["ci95"] is None
     assert "no_interval" in [problem.code for problem in found.problems]
+
+
+def test_records_without_a_steady_rate_say_so(tmp_path: Path) -> None:
+    lines = [f"DLL 2031-05-06 07:00:0{at}.000000 - (0, {at}) total_ips : 100.{at}" for at in range(9)]
+    found = run_of(tmp_path / "tf_gpu8_amp_bs256.txt", lines)
+    assert found.steady is None
+    assert "no_interval" in [problem.code for problem in found.problems]
+
+
+@pytest.mark.parametrize(("begins", "every"), [(10, 10), (5, 10), (10, 20)])
+def test_paddleclas_begins_its_mean_anew_after_the_first_steps(
+    tmp_path: Path, begins: int, every: int
+) -> None:
+    """A stall right behind the new beginning must not make all that comes later look fast."""
+    dice = random.Random(begins)
+    lines, spent, steps = [], 0.0, 0
+    for step in range(2000):
+        if step in (0, begins):
+            spent, steps = 0.0, 0
+        spent += 0.1 * (1 + dice.gauss(0, 0.01)) * (100 if step == begins + 3 else 1)
+        steps += 1
+        if step % every:
+            continue
+        dynamic = f"[Train][Epoch 1/1][Iter: {step}/2000]lr: 0.1, top1: 0.1, loss: 6.9, "
+        where = f"epoch:0   train step:{step}   lr: 0.1, loss:  6.9 " if begins == 10 else dynamic
+        unit = "samples/sec." if begins == 10 else "samples/s, eta: 0:01:00"
+        ips = f"ips: {25.6 * steps / spent:.5f} {unit}"
+        cost = f"batch_cost: {spent / steps:.5f} s, reader_cost: 0.00100 s, "
+        lines.append(f"[2031/05/06 07:00:00] ppcls INFO: {where}{cost}{ips}")
+    found = run_of(tmp_path / "gpu1_fp32_bs256.log", lines)
+    assert found.steady is not None
+    low, high = found.steady["ci95"]
+    assert low < 256 < high
+    assert high / low < 1.006
+
+
+@pytest.mark.parametrize("last", [2, 100])
+def test_steps_counted_over_all_epochs_are_taken_apart_by_epoch(tmp_path: Path, last: int) -> None:
+    """Each epoch of fairseq 0.9 has ``last`` steps behind its last record."""
+    lines, of_epoch = ["| training on 1 GPUs"], 1000 + last
+    dice = random.Random(last)
+    for epoch in range(4):
+        spent = 0.0
+        for step in range(1, of_epoch):
+            spent += 0.1 * (1 + dice.gauss(0, 0.05)) * (300 if step == 30 else 1)
+            if step % 20 == 0 and step <= 1000:
+                wps = f"wps={1e6 * step / spent / 10:.0f}, ups=3, num_updates={epoch * of_epoch + step + 1}"
+                lines.append(f"| epoch {epoch + 1:03}: {step:6} / {of_epoch} loss=9.1, {wps}, wall=1")
+    found = run_of(tmp_path / "x.log", lines)
+    assert found.steady is not None
+    low, high = found.steady["ci95"]
+    assert low < 1e6 < high
+    assert high / low < 1.01

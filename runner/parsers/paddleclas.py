@@ -86,6 +86,7 @@ FAMILY = Family(
             rf" {{0,9}}[, ] {{0,9}}{_BEFORE}{_RATE}",
             _FIELDS,
             _FIGURES,
+            means={"facts.mean_from": "10"},
         ),
         Row(
             "record",
@@ -93,6 +94,7 @@ FAMILY = Family(
             rf"\[Iter: ?(?P<step>\d{{1,15}})/\d{{1,15}}\] ?{_BEFORE}{_RATE}",
             _FIELDS,
             _FIGURES,
+            means={"facts.mean_from": "5"},
         ),
         Row(
             "note",
