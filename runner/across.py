@@ -76,13 +76,17 @@ def _one_log(claims: Sequence[Claim], runs: Sequence[LogRun | None]) -> Iterator
 def _two_settings(
     group: Sequence[int], claims: Sequence[Claim], runs: Sequence[LogRun | None]
 ) -> Iterator[Finding]:
-    """Of the claims that cite one log, those that take one run of it for two settings."""
+    """Of the claims that cite one log, those that take one run of it for two settings.
+
+    What a claim does not say is no difference.
+    """
     by_run: dict[Hashable, list[int]] = defaultdict(list)
     for at in group:
         run = runs[at]
         by_run[run and (run.family, run.records[0].line if run.records else run.rate)].append(at)
     for same in by_run.values():
-        if len({claims[at].setting[:-1] for at in same}) > 1:
+        said = zip(*(claims[at].setting[:-1] for at in same), strict=True)
+        if any(len({one for one in of_all if one is not None}) > 1 for of_all in said):
             yield Finding("same_log_twice", tuple(same), "one run published under two settings")
 
 

@@ -540,3 +540,17 @@ def test_a_figure_that_any_rule_might_give_is_not_reproduced(tmp_path: Path) -> 
     made_up = [{"published": f"{400 * (1 + dice.uniform(-0.01, 0.01)):.1f}"} for _ in range(100)]
     words = [row["verdict"] for row in audited(tmp_path, *made_up)["rows"]]
     assert words.count("reproduced") <= 10
+
+
+def test_what_a_claim_does_not_say_is_no_second_setting(tmp_path: Path) -> None:
+    """The name of a linked log says the batch size of a speed-up, and nothing that of the rate beside it."""
+    log(tmp_path / "tf_gpu8_amp_bs64.txt", RATES)
+    found = audited(
+        tmp_path,
+        {"published": "405.83", "batch_size": ""},
+        {"published": "1.00", "unit": "x"},
+        {"published": "405.83", "batch_size": "64"},
+    )
+    assert "same_log_twice" not in [one["code"] for one in found["findings"]]
+    twice = audited(tmp_path, {"published": "405.83"}, {"published": "405.83", "cards": "16"})
+    assert "same_log_twice" in [one["code"] for one in twice["findings"]]
