@@ -132,7 +132,7 @@ def test_another_batch_size_is_told_and_left_out(tmp_path: Path) -> None:
     log(tmp_path / "after", 1050, batch=128)
     done = run("compare", tmp_path / "before", tmp_path / "after")
     assert done.returncode == 1
-    assert "batch_size" in done.stdout
+    assert "batch_size (64 / 128)" in done.stdout
     assert "geometric mean" not in done.stdout
     done = run("compare", tmp_path / "before", tmp_path / "after", "--allow", "batch_size")
     assert done.returncode == 0

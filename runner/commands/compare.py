@@ -73,9 +73,7 @@ def _table(pairs: Sequence[Compared], allowed: Collection[str]) -> str:
     left_out = sum(not set(pair.reasons) <= set(allowed) for pair in pairs)
     notes = [] if mean is None else [f"B / A over what is like for like, geometric mean: {mean:.4f}"]
     if left_out:
-        notes.append(
-            f"left out of it, as not like for like: {left_out} of {len(pairs)}; --allow takes them in"
-        )
+        notes.append(f"not like for like, and in no mean: {left_out} of {len(pairs)}; --allow takes them in")
     return markdown([Table("A and B", HEADINGS, tuple(map(_row, pairs)), tuple(notes))]) if pairs else ""
 
 
@@ -90,8 +88,16 @@ def _row(pair: Compared) -> tuple[str, ...]:
         f"{pair.ratio:.4f}",
         f"{pair.ci95[0]:.4f} to {pair.ci95[1]:.4f}" if pair.ci95 else "-",
         CHANGES[pair.changed],
-        ", ".join(pair.reasons) or "yes",
+        _differences(pair) or "yes",
     )
+
+
+def _differences(pair: Compared) -> str:
+    """What is unlike, A's and B's, by the names that ``--allow`` takes."""
+    from runner.comparable import unlike
+
+    both = unlike(pair.a.terms, pair.b.terms)
+    return ", ".join(f"{reason} ({one} / {other})" for reason, (one, other) in both.items())
 
 
 def _document(pairs: Sequence[Compared], allowed: Collection[str]) -> str:
