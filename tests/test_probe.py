@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import wait_for
 
 PROBE = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files" / "probe.py"
 DRIVER = """
@@ -50,6 +51,11 @@ def alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and waits for its parent does not."""
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
+def gone(pid: int) -> None:
+    """Fail unless the process ends now: one that was killed does so when it is next given the processor."""
+    wait_for(lambda: not alive(pid), f"the end of {pid}", 5)
 
 
 # --- on this machine -----------------------------------------------------------------------
@@ -151,7 +157,7 @@ def test_a_look_that_hangs_costs_its_own_deadline_and_ends_with_all_it_started(t
     assert probes["stuck"]["why"] == "timeout"
     assert probes["stuck"]["status"] is None
     assert 1 <= probes["stuck"]["seconds"] < 2
-    assert not alive(int(probes["stuck"]["out"]))  # what was printed until then is there
+    gone(int(probes["stuck"]["out"]))  # what was printed until then is there
     assert probes["kernel"]["out"] == "Linux\n"
 
 
@@ -180,7 +186,7 @@ def test_what_a_program_leaves_running_is_not_waited_for_and_ended(tmp_path: Pat
     probes = look(f"{{'leaves': command({str(script)!r}, seconds=20)}}")
     assert probes["leaves"]["status"] == 7
     assert probes["leaves"]["seconds"] < 3
-    assert not alive(int(probes["leaves"]["out"]))
+    gone(int(probes["leaves"]["out"]))
 
 
 def test_output_is_cut(tmp_path: Path) -> None:
@@ -263,7 +269,7 @@ def test_a_signal_ends_what_runs(tmp_path: Path) -> None:
             time.sleep(0.01)
         started.terminate()
         assert started.wait(5) == 128 + 15
-    assert not alive(int(mark.read_text()))
+    gone(int(mark.read_text()))
 
 
 def test_a_request_that_is_no_json_is_named() -> None:
