@@ -133,6 +133,7 @@ def test_another_batch_size_is_told_and_left_out(tmp_path: Path) -> None:
     done = run("compare", tmp_path / "before", tmp_path / "after")
     assert done.returncode == 1
     assert "batch_size (64 / 128)" in done.stdout
+    assert "--repeat shows that between runs" in done.stdout
     assert "geometric mean" not in done.stdout
     done = run("compare", tmp_path / "before", tmp_path / "after", "--allow", "batch_size")
     assert done.returncode == 0

@@ -74,6 +74,12 @@ def _table(pairs: Sequence[Compared], allowed: Collection[str]) -> str:
     notes = [] if mean is None else [f"B / A over what is like for like, geometric mean: {mean:.4f}"]
     if left_out:
         notes.append(f"not like for like, and in no mean: {left_out} of {len(pairs)}; --allow takes them in")
+    if any(pair.changed is not None for pair in pairs):
+        notes.append("a change is told at 95 %: where nothing changed, at most 1 in 20 is told wrongly")
+    if any(pair.changed is not None and len(pair.a.rates) == len(pair.b.rates) == 1 for pair in pairs):
+        notes.append(
+            "of one run on either side only the noise within it is known; --repeat shows that between runs"
+        )
     return markdown([Table("A and B", HEADINGS, tuple(map(_row, pairs)), tuple(notes))]) if pairs else ""
 
 
