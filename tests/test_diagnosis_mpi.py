@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,18 @@ def test_a_broken_host_is_named(code: str, probe: Probe, shown: str) -> None:
     assert found(cluster(), code) == []
     (finding,) = diagnosis.diagnose(broken(cluster(), "gpu3", mpi=probe))
     assert (finding.code, finding.host) == (code, "gpu3")
+    assert shown in finding.evidence
+
+
+@pytest.mark.parametrize(("code", "probe", "shown"), BROKEN, ids=[code for code, *_ in BROKEN])
+def test_no_hindrance_where_images_bring_their_own(code: str, probe: Probe, shown: str) -> None:
+    hosts = [
+        replace(each, stated=replace(each.stated, mpi_inside_image=True))
+        for each in broken(cluster(), "gpu3", mpi=probe)
+    ]
+    (finding,) = diagnosis.diagnose(hosts)
+    assert (finding.code, finding.host) == ("mpi_of_host_unfit", "gpu3")
+    assert diagnosis.rules()[finding.code].severity == "info"
     assert shown in finding.evidence
 
 

@@ -121,6 +121,7 @@ def _stated(host: Host, cluster: Cluster, values: Values) -> Stated:
         interface=cluster.interface,
         cidr=cluster.cidr,
         address=_address(host, values[host.name]),
+        mpi_inside_image=values[host.name].get("mpi_inside_image") is True,
     )
 
 

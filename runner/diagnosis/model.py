@@ -41,6 +41,7 @@ class Stated:
     interface: str = ""
     cidr: str = ""
     address: str = ""  # by which the other hosts reach it
+    mpi_inside_image: bool = False  # workloads bring their own MPI
 
     @property
     def has_gpus(self) -> bool:

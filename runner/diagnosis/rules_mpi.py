@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runner.diagnosis import loose
@@ -63,11 +64,24 @@ RULES = (
         "it was installed in different ways; a launcher called by its full path looks for its daemon there",
         "install it in the same place on all hosts",
     ),
+    Rule(
+        "mpi_of_host_unfit",
+        "info",
+        "The MPI of the host is missing or unlike that of others, and images bring their own",
+        "the inventory says mpi_inside_image: only launchers mpirun and container_nodes would need it",
+        "leave it so, or mend it and take mpi_inside_image out for workloads that use the hosts' MPI",
+    ),
 )
 
 
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
-    """Yield what is wrong with MPI."""
+    """Yield what is wrong with MPI; no hindrance where every workload brings its own."""
+    inside = {host.name for host in hosts if host.stated.mpi_inside_image}
+    for finding in _check(hosts):
+        yield replace(finding, code="mpi_of_host_unfit") if finding.host in inside else finding
+
+
+def _check(hosts: Sequence[HostView]) -> Iterator[Finding]:
     told = {host.name: loose.mapping(host.data("mpi")) for host in hosts}
     for name, mpi in told.items():
         if mpi:
