@@ -15,6 +15,18 @@ import traces
 # What systemd in a host writes to, to divide its own cgroup further (cgroups(7), delegation).
 DIVIDED = ("cgroup.procs", "tasks", "cgroup.subtree_control", "cgroup.threads")
 
+# What is started enters its cgroup by itself, says so on its standard input, and is never seen outside. Who
+# waits for it stays outside: a cgroup of v2 that is divided takes no process.
+ENTER = """\
+again=$1 folders=$2
+shift 2
+while (
+    for folder in $folders; do echo 0 >"$folder/cgroup.procs" || exit; done
+    echo >&0
+    exec "$@" </dev/null
+); [ $? = "$again" ]; do exec 0<>/dev/null; done
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -25,25 +37,30 @@ class Place:
     owner: int = 0
 
 
-def start(place: Place, argv: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> None:
-    """Start ``argv`` in the background, with little else than ``env``; ``log`` takes what it says."""
+def start(
+    place: Place, argv: Sequence[str], env: Mapping[str, str], log: IO[bytes], again: int | None = None
+) -> None:
+    """Start ``argv`` in the background, with little else than ``env``; ``log`` takes what it says.
+
+    When it ends with status ``again`` it is started once more, in the same place.
+    """
     folders = _make(place)
 
-    def enter() -> None:
-        for folder in folders:
-            (folder / "cgroup.procs").write_text(str(os.getpid()))
-
-    # Its parent ends at once: whoever starts it must not have to wait for it.
-    subprocess.run(
-        ["setsid", "--fork", *argv],
-        env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **env},
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        cwd="/",
-        preexec_fn=enter,  # in the child, which must not be seen outside of its cgroup
-        check=True,
-    )
+    words = ["sh", "-c", ENTER, "sh", str(again), " ".join(map(str, folders)), *argv]
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as entered, os.fdopen(write, "wb") as stdin:
+        # Its parent ends at once: whoever starts it must not have to wait for it.
+        subprocess.run(
+            ["setsid", "--fork", *words],
+            env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **env},
+            stdin=stdin,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            check=True,
+        )
+        stdin.close()
+        entered.read(1)  # or nothing, where it ended before
 
 
 def _make(place: Place) -> list[Path]:

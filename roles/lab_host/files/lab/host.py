@@ -18,6 +18,7 @@ from names import Host, Lab, LabError
 from plan import USER
 
 BOOT_S = 60.0  # for SSH to answer; it takes one second on an idle machine, and 32 hosts share it
+REBOOT = 133  # status of systemd-nspawn --keep-unit when the host reboots: who started it is to do so again
 
 # Dropped, though worth nothing outside of the user namespace: services that would use them stay away.
 DROPPED = "CAP_SYS_TIME,CAP_SYS_MODULE,CAP_SYSLOG,CAP_SYS_RAWIO"
@@ -137,7 +138,8 @@ def _boot(lab: Lab, host: Host) -> None:
         f"--bind={disk / 'docker'}:/var/lib/docker",
     ]
     with (disk / "console").open("wb") as console:
-        cgroup.start(cgroup.Place(lab.name, host.name, host.uid), argv, {names.MARK: lab.name}, console)
+        place = cgroup.Place(lab.name, host.name, host.uid)
+        cgroup.start(place, argv, {names.MARK: lab.name}, console, again=REBOOT)
 
 
 def _last_line(lab: Lab, host: Host) -> str:
