@@ -55,6 +55,8 @@ def one(code: str, probes: Mapping[str, Probe], evidence: str, detail: str, sour
     return Case(code, [host(probes=probes)], evidence, detail, source)
 
 
+LIBRARY = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0\n"  # as Debian 12 has it
+INBOX = {"rdma_peer_memory": said({"modules": [], "symbol": False})}
 OLD = info(Runtimes=PLAIN, CDISpecDirs=None, ServerVersion="20.10.24+dfsg1")  # before CDI
 CASES = (
     one("container_engine_missing", {"docker_info": Probe(why="missing")}, "docker", "", "measured"),
@@ -75,6 +77,10 @@ CASES = (
         "Max locked memory         65536", "in a container", "recorded form"),
     one("container_shm", inside("134217728     0 134217728", "65536     0     65536"),
         "tmpfs 65536 0 65536 0% /dev/shm", "64 MiB", "recorded form"),
+    one("container_rdma_missing", inside(LIBRARY, ""),
+        "libibverbs.so.1: not found", "image nvcr.io/nvidia/pytorch:24.12-py3", "measured"),
+    one("container_rdma_old", {**inside(LIBRARY, LIBRARY.replace("14.44.0", "0.0")), **INBOX},
+        "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.0.0", "image nvcr.io", "the name before rdma-core"),
     one("container_not_tried", {"container_start": said({"image": None, "images": 2})},
         "docker image ls", "2 images are here", "measured"),
 )  # fmt: skip
@@ -98,6 +104,9 @@ def test_every_rule_has_a_case() -> None:
         pytest.param({**info(CgroupDriver="cgroupfs"), **NO_CDI}, {}, id="cgroupfs and the older hook"),
         pytest.param(inside("unlimited            unlimited ", "65536                65536     "),
                      {"fabric": "ethernet"}, id="memory that nobody locks"),
+        pytest.param(inside(LIBRARY, ""), {"fabric": "ethernet"}, id="no library for what is not there"),
+        pytest.param(inside("libibverbs:\n" + LIBRARY, ""), {}, id="not asked for it"),
+        pytest.param(inside(LIBRARY, LIBRARY.replace("14.44.0", "0.0")), {}, id="old, with OFED"),
         pytest.param({"container_start": Probe(why="missing")}, {}, id="not tried, and told elsewhere"),
         pytest.param({"docker_info": Probe(why="missing")}, {"card_model": "", "fabric": ""}, id="no cards"),
     ],

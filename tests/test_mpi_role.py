@@ -1,4 +1,4 @@
-"""Role mpi where launchers differ: each host is this machine, with a launcher that says what Open MPI says."""
+"""Role mpi where launchers differ: each host is this machine with a launcher that says what Open MPI says."""
 
 from __future__ import annotations
 

@@ -72,6 +72,20 @@ RULES = (
         "make it larger: mount -o remount,size=50% /dev/shm, and the same in /etc/fstab",
     ),
     Rule(
+        "container_rdma_missing",
+        "warning",
+        "An image has no library for RDMA",
+        "libibverbs was not installed into it: NCCL then goes over TCP and says so only in its log",
+        "add libibverbs1 and ibverbs-providers (or rdma-core) to the image; any release of them will do",
+    ),
+    Rule(
+        "container_rdma_old",
+        "info",
+        "The library for RDMA in an image is of an OFED before 5, the host's kernel has no OFED",
+        "the image was made for hosts with MLNX_OFED 4: its library asks for what only its module has",
+        "where NCCL finds no card, take a newer image, or put rdma-core's libraries into it",
+    ),
+    Rule(
         "container_not_tried",
         "info",
         "No container was started on the cards",
@@ -162,3 +176,24 @@ def _seen(host: HostView, image: str, out: str) -> Iterator[Finding]:
     if len(shm) > 1 and shm[1].isdecimal() and int(shm[1]) < LEAST_SHM_KIB:
         text = f"{int(shm[1]) // 1024} MiB in a container of {image}"
         yield Finding("container_shm", host.name, " ".join(shm), text)
+    yield from _verbs(host, image, out.splitlines())
+
+
+def _verbs(host: HostView, image: str, lines: Sequence[str]) -> Iterator[Finding]:
+    """What of RDMA the image brings. Its release need not be the host's: the kernel's interface is stable.
+
+    Files are called libibverbs.so.1.ABI.RELEASE from rdma-core on; 1.0.0 is from before it.
+    """
+    if not host.stated.has_rdma or "libibverbs:" not in lines:
+        return
+    libraries = [line for line in lines if "/libibverbs.so.1." in line]
+    if not libraries:
+        yield Finding("container_rdma_missing", host.name, "libibverbs.so.1: not found", f"image {image}")
+    elif all(line.endswith(".so.1.0.0") for line in libraries) and _without_ofed(host):
+        yield Finding("container_rdma_old", host.name, libraries[0], f"image {image}")
+
+
+def _without_ofed(host: HostView) -> bool:
+    """Whether the kernel is known to have its own modules for RDMA, not those of an OFED."""
+    said = host.data("rdma_peer_memory")
+    return isinstance(said, dict) and said.get("symbol") is False

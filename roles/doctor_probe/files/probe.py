@@ -557,7 +557,10 @@ def looks_rdma(request: Request) -> Dict[str, Look]:
 LIKELY = ("cuda", "nvidia", "torch", "tensorflow", "paddle", "mxnet", "mmseg")  # names of images for cards
 # What every container of the workloads is started with (workloads/*.yml), and what is asked inside.
 AS_TRAINING = ("--gpus", "all", "--ipc=host", "--ulimit", "memlock=-1", "--ulimit", "stack=67108864")
-INSIDE = "cat /proc/self/limits; df -k /dev/shm; nvidia-smi -L"
+VERBS = ("/usr/lib*", "/usr/lib/*", "/usr/local/lib*", "/opt/conda/lib", "/opt/*/lib*")  # libibverbs' places
+INSIDE = "cat /proc/self/limits; df -k /dev/shm; echo libibverbs:; ls -d %s 2>/dev/null; nvidia-smi -L" % (
+    " ".join(folder + "/libibverbs.so.1.*" for folder in VERBS)
+)
 
 
 def container_ways(request: Request) -> str:

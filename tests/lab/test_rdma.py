@@ -1,0 +1,126 @@
+"""Role rdma on real hosts without a device, one of each release; devices, GPUs and an OFED are stand-ins.
+
+The trees of devices are files as the kernel has them in /sys/class/infiniband and /sys/bus/pci/devices, and
+the OFED is a program that says what ofed_info says.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import yaml
+from hosts import Lab
+
+RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=(\d+) failed=(\d+) ", re.MULTILINE)
+TAGS = ("--tags", "package_sources,rdma")
+PORT = "/root/rdma/mlx5_0/ports/1"
+# A V100 of 16 GB in SXM2 and a ConnectX-5, as the bus has them.
+BUS = {"0000:15:00.0": ("0x10de", "0x1db1", "0x030200"), "0000:16:00.0": ("0x15b3", "0x1017", "0x020700")}
+
+
+def recap(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[int, int, int]]:
+    """Host to changed, unreachable, failed."""
+    return {host: tuple(map(int, counts)) for host, *counts in RECAP.findall(done.stdout)}  # type: ignore[misc]
+
+
+def sh(lab: Lab, host: str, script: str) -> str:
+    done = lab.sudo(host, script)
+    assert done.returncode == 0, f"{host}: {script}: {done.stderr}"
+    return done.stdout
+
+
+def tree(files: dict[str, str]) -> str:
+    """The script that writes files."""
+    return "\n".join(f"mkdir -p $(dirname {path}); echo '{text}' >{path}" for path, text in files.items())
+
+
+def port(state: str, phys: str, layer: str) -> str:
+    return tree({f"{PORT}/state": state, f"{PORT}/phys_state": phys, f"{PORT}/link_layer": layer})
+
+
+@contextmanager
+def stated(lab: Lab, **variables: object) -> Iterator[None]:
+    path = lab.folder / "group_vars" / "all" / "fabric.yml"
+    path.write_text(yaml.safe_dump({"cluster_fabric": "infiniband", **variables}))
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+@pytest.fixture(scope="module")
+def pair(bare: Lab) -> Lab:
+    """The two hosts, with what is looked at: nothing installed yet."""
+    return bare
+
+
+def test_check_shows_what_would_be_installed(pair: Lab) -> None:
+    with stated(pair):
+        done = pair.runner("provision", "--check", *TAGS, check=0, timeout=150)
+    assert "rdma: Stack | Install the distribution's packages for RDMA" in done.stdout
+    assert "no RDMA device is on the host, cluster_fabric says infiniband" in done.stderr
+    for host in pair.hosts:
+        assert pair.sudo(host, "command -v ibv_devinfo").stdout == ""
+
+
+def test_the_packages_are_installed_and_run(pair: Lab) -> None:
+    first, second = pair.hosts
+    with stated(pair, rdma_subnet_manager=True):
+        done = pair.runner("provision", *TAGS, check=0, timeout=290)
+        again = pair.runner("provision", *TAGS, check=0, timeout=150)
+    assert all(counts[0] > 0 for counts in recap(done).values())
+    assert f"{first}, {second}: no RDMA device is on the host" in done.stderr
+    assert recap(again) == dict.fromkeys(pair.hosts, (0, 0, 0))
+    for host in pair.hosts:
+        said = pair.sudo(host, "ibv_devinfo")
+        assert (said.returncode != 0, "No IB devices found" in said.stdout + said.stderr) == (True, True)
+        for program in ("ibstat", "ib_write_bw", "rping", "mstconfig"):
+            assert sh(pair, host, f"command -v {program}")
+    # The subnet manager is the launch host's, and without a device it does not run.
+    assert pair.sudo(first, "systemctl is-enabled opensm").stdout == "enabled\n"
+    assert pair.sudo(second, "command -v opensm").stdout == ""
+
+
+def test_links_are_verified_where_there_is_a_device(pair: Lab) -> None:
+    first, second = pair.hosts
+    sh(pair, first, port("4: ACTIVE", "5: LinkUp", "InfiniBand"))
+    sh(pair, second, port("1: DOWN", "2: Polling", "InfiniBand"))
+    with stated(pair, rdma_devices="/root/rdma"):
+        done = pair.runner("provision", "--tags", "rdma", check=1)
+        assert recap(done) == {first: (0, 0, 0), second: (0, 0, 1)}
+        (said,) = [line for line in done.stderr.splitlines() if line.startswith("runkit: ")]
+        assert said.startswith(f"runkit: {second}: rdma: no RDMA port is active: mlx5_0/1 is DOWN, Polling: ")
+        sh(pair, second, port("4: ACTIVE", "5: LinkUp", "Ethernet"))
+        done = pair.runner("provision", "--tags", "rdma", check=1)
+        assert "no active port has link layer InfiniBand: mlx5_0/1 has Ethernet" in done.stderr
+
+
+def test_peer_memory_takes_an_ofed_that_stays_as_it_is(pair: Lab) -> None:
+    first, second = pair.hosts
+    bus = {
+        f"/root/pci/{address}/{name}": value
+        for address, values in BUS.items()
+        for name, value in zip(("vendor", "device", "class"), values, strict=True)
+    }
+    for host in pair.hosts:
+        sh(pair, host, tree(bus))
+    ofed = "/usr/bin/ofed_info"
+    sh(pair, second, f"printf '#!/bin/sh\\necho MLNX_OFED_LINUX-24.10-3.2.5.0:\\n' >{ofed}; chmod 755 {ofed}")
+    conf = "/etc/modules-load.d/nvidia-peermem.conf"
+    gpus = {"cluster_card_model": "Tesla V100-SXM2-16GB", "gpu_hardware_pci": "/root/pci", "cluster_cards": 1}
+    with stated(pair, **gpus):
+        done = pair.runner("provision", "--tags", "rdma", check=0)
+        again = pair.runner("provision", "--tags", "rdma", check=0)
+    assert f"{second}: MLNX_OFED_LINUX-24.10-3.2.5.0 is there, and left as it is" in done.stderr
+    assert (
+        f"{first}: volta with the proprietary driver reach the network card only by nvidia-peermem"
+        in done.stderr
+    )
+    assert pair.sudo(first, f"test -e {conf}").returncode == 1
+    assert sh(pair, second, f"tail -n 1 {conf}") == "nvidia-peermem\n"
+    assert recap(done) == {first: (0, 0, 0), second: (1, 0, 0)}
+    assert recap(again) == dict.fromkeys(pair.hosts, (0, 0, 0))
