@@ -100,11 +100,12 @@ def playbook(  # noqa: PLR0913 - the options of one command line
 
 
 def tags(name: str) -> tuple[str, ...]:
-    """The parts of ``playbooks/NAME.yml`` that may be asked for one by one: the tags of its roles."""
+    """The parts of ``playbooks/NAME.yml`` to ask for one by one: the tags of its roles and tasks."""
     path = ROOT / "playbooks" / f"{name}.yml"
-    found = [role.get("tags", ()) for play in yamlfile.read(path) for role in play.get("roles", ())]
+    parts = [part for play in yamlfile.read(path) for key in ("roles", "tasks") for part in play.get(key, ())]
+    found = [part.get("tags", ()) for part in parts]
     words = [word for tags in found for word in ([tags] if isinstance(tags, str) else tags)]
-    return tuple(dict.fromkeys(word for word in words if word != "always"))
+    return tuple(dict.fromkeys(word for word in words if word not in ("always", "never")))
 
 
 def refuse_closed_vaults(inventory: Path) -> None:
