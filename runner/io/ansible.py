@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import HostError, UsageError
-from runner.io import events, inventory_folder, vault, yamlfile
+from runner.io import events, inventory_folder, private, vault, yamlfile
 from runner.io.events import Change, Failure, Watch
 from runner.io.files import ROOT, write_bytes
 
@@ -65,15 +64,15 @@ def playbook(  # noqa: PLR0913 - the options of one command line
     """
     import ansible_runner  # a tenth of a second, which `--help` need not pay
 
-    with tempfile.TemporaryDirectory(prefix="runkit-ansible-") as private:
+    with private.folder() as own:
         done = ansible_runner.interface.run(
-            private_data_dir=private,
+            private_data_dir=str(own),
             project_dir=str(ROOT),
             playbook=str(ROOT / "playbooks" / f"{name}.yml"),
             inventory=str(inventory.resolve()),
             extravars=dict(variables),
             limit=",".join(hosts) or None,
-            envvars=_environment(),
+            envvars=_environment(own),
             settings={"suppress_ansible_output": True, "pexpect_timeout": CANCEL_LOOK_S},
             quiet=True,
             cancel_callback=cancelled,
@@ -87,7 +86,7 @@ def playbook(  # noqa: PLR0913 - the options of one command line
         if log is not None:
             write_bytes(log, done.stdout.read().encode("utf-8", "replace"))
         if done.status not in ("successful", "canceled") and not failures:
-            failures = (Failure("controller", name, done.rc, _last_line(Path(private))),)
+            failures = (Failure("controller", name, done.rc, _last_line(own)),)
     return Outcome(
         done.status,
         failures,
@@ -120,13 +119,13 @@ def inventory_list(inventory: Path) -> dict[str, Any]:
 
     refuse_closed_vaults(inventory)
 
-    with tempfile.TemporaryDirectory(prefix="runkit-ansible-") as private:
+    with private.folder() as own:
         found, errors = ansible_runner.interface.get_inventory(
             action="list",
             inventories=[str(inventory.resolve())],
             response_format="json",
-            private_data_dir=private,
-            envvars=_environment(),
+            private_data_dir=str(own),
+            envvars=_environment(own),
             quiet=True,
         )
     if not isinstance(found, dict):
@@ -134,10 +133,11 @@ def inventory_list(inventory: Path) -> dict[str, Any]:
     return found
 
 
-def _environment() -> dict[str, str]:
+def _environment(own: Path | None = None) -> dict[str, str]:
     """Ansible's programs lie beside this Python, whether or not its environment is activated.
 
     ansible-runner looks for some of them with its own PATH, hence the change of this process's.
+    ``own`` is the private folder; Ansible's temporary files are there too, for a kill leaves them.
     """
     beside, path = os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)
     if path.split(os.pathsep)[0] != beside:
@@ -147,14 +147,15 @@ def _environment() -> dict[str, str]:
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_NOCOLOR": "1",
+        **({"ANSIBLE_LOCAL_TEMP": str(own / "tmp")} if own else {}),
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner turns it off where nobody says so
         **vault.settled(os.environ),
     }
 
 
-def _last_line(private: Path) -> str:
+def _last_line(own: Path) -> str:
     for stream in ("stderr", "stdout"):
-        for path in sorted(private.glob(f"artifacts/*/{stream}")):
+        for path in sorted(own.glob(f"artifacts/*/{stream}")):
             lines = path.read_text("utf-8", "replace").split("\n")
             said = [line.strip() for line in lines if "ERROR" in line] or [
                 line for line in lines if line.strip()

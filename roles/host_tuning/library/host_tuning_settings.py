@@ -9,6 +9,7 @@ all, whatever was broken off before. Returns ``restored`` and ``set``, the names
 Python 3.8 or later.
 """
 
+import fcntl
 import json
 import os
 
@@ -76,6 +77,13 @@ class Record:
         descriptor = os.open(folder, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
+
+
+def alone(folder):
+    """Wait until no other call is at it: one that was broken off may go on. The lock ends with us."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
 
 
 class Settings:
@@ -169,6 +177,7 @@ def main():
         supports_check_mode=True,
     )
     try:
+        alone(os.path.dirname(os.path.dirname(module.params["record"])))
         settings = Settings(module.params["wanted"], Record(module.params["record"]))
         settings.restore(module.check_mode)
         settings.apply(module.check_mode)

@@ -97,9 +97,17 @@ class GpuClocks(Kind):
         if state is None:
             raise Later("GPU clocks are not set: nvidia-smi does not answer; provision again once it does")
         for uuid, option, clocks in self.wrong(state):
+            self.reset(uuid, state[uuid])  # never both: an option that was stated before does not stay
             do("nvidia-smi", "-i", uuid, option, clocks)
             if option == "-lgc":
                 self.remember(uuid, clocks)
+
+    def reset(self, uuid, gpu):
+        if gpu["locked"]:
+            do("nvidia-smi", "-i", uuid, "-rgc")
+            self.remember(uuid, "")
+        if gpu["applications"] != gpu["default"]:
+            do("nvidia-smi", "-i", uuid, "-rac")
 
     def remember(self, uuid, clocks):
         """Note the locked clocks of a GPU; "" where there are none."""
@@ -110,12 +118,10 @@ class GpuClocks(Kind):
     def restore(self, before):
         for uuid, gpu in (self.read() or {}).items():
             was = before.get(uuid, gpu) if before else dict(gpu, applications=gpu["default"])
-            if gpu["locked"]:
-                do("nvidia-smi", "-i", uuid, "-rgc")
-                self.remember(uuid, "")
-            if gpu["applications"] != was["applications"]:
-                reset = was["applications"] == gpu["default"]
-                do("nvidia-smi", "-i", uuid, *(["-rac"] if reset else ["-ac", was["applications"]]))
+            if gpu["locked"] or gpu["applications"] != was["applications"]:
+                self.reset(uuid, gpu)
+                if was["applications"] != gpu["default"]:
+                    do("nvidia-smi", "-i", uuid, "-ac", was["applications"])
         if os.path.exists(self.MARKER):
             os.unlink(self.MARKER)
             os.rmdir(RUN)

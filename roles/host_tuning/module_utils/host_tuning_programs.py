@@ -82,8 +82,9 @@ class Package(Kind):
     def came(self, before):
         """Return this package and those that were installed because of it, for nobody asked for them."""
         listed = do("apt-cache", "depends", "--recurse", "--installed", "--important", self.name)
-        depended = set(re.findall(r"^[^\s:<]+", listed, re.MULTILINE))
-        return {self.name} | (depended & set(do("apt-mark", "showauto").split()) - before)
+        depended = re.findall(r"^(?: [ |](?:Pre)?Depends:)? *<?([^\s:<>]+)", listed, re.MULTILINE)
+        because = {*depended, *self.going("autoremove", self.name)}
+        return {self.name} | (because & set(do("apt-mark", "showauto").split()) - before)
 
     def going(self, *words):
         told = do(*APT, *STRICTLY, "--simulate", "--purge", *words)
