@@ -85,7 +85,7 @@ def stage(run: Run, todo: Sequence[Cell], signals: Signals) -> bool:
     work = {
         "run": run.plan.run,
         "cells": [cell.id for cell in todo],
-        "hosts": [{"name": host.name, "address": host.address} for host in hosts],
+        "hosts": [{"name": host.name, "address": host.for_others} for host in hosts],
         "launch_host": run.launch_host.name,
         "mpirun": cluster.mpirun,
         "root": run.agent_root,

@@ -28,6 +28,12 @@ class BusyError(RunkitError):
     status = 2
 
 
+class NotReady(RunkitError):
+    """Something was found on a host that keeps training from running; nothing was started."""
+
+    status = 2
+
+
 class HostError(RunkitError):
     """A host could not be reached, or did not do what it was asked to."""
 

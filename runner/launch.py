@@ -54,12 +54,20 @@ def mpirun(start: Start, cluster: Cluster) -> Launch:
     per start: ``vader`` is shared memory (5 knows it as ``sm`` too, 4.1 does not), ``tcp`` joins hosts.
     A single host is "localhost": no name service is asked for it.
     """
-    env = _env(cluster)
-    many, hostfile = len(start.placement) > 1, f"cells/{start.cell}/hostfile"
+    env, many = _env(cluster), len(start.placement) > 1
     exported = (*env, *(AGENT_MARKS if many else ()))
+    words = _options(start.placement, cluster, f"cells/{start.cell}/hostfile", exported)
+    argv = (cluster.mpirun, *words, *_shimmed(start))
+    return Launch(argv, {**env, **AS_ROOT}, _hostfile(start.placement, cluster) if many else None)
+
+
+def _options(
+    placement: Sequence[Placement], cluster: Cluster, hostfile: str, exported: Sequence[str]
+) -> list[str]:
+    many = len(placement) > 1
     options = [
-        ("-np", str(sum(place.ranks for place in start.placement))),
-        ("--hostfile", hostfile) if many else ("--host", f"localhost:{start.placement[0].ranks}"),
+        ("-np", str(sum(place.ranks for place in placement))),
+        ("--hostfile", hostfile) if many else ("--host", f"localhost:{placement[0].ranks}"),
         ("--map-by", "slot"),  # ranks count up host by host
         ("--bind-to", "none"),  # frameworks bind their own threads; process slots share the cores
         ("--mca", "pml", "ob1"),
@@ -68,9 +76,18 @@ def mpirun(start: Start, cluster: Cluster) -> Launch:
         *(_between_hosts(cluster) if many else []),
         *(("-x", name) for name in exported),
     ]
-    words = [word for option in options for word in option]
-    argv = (cluster.mpirun, *words, *_shimmed(start))
-    return Launch(argv, {**env, **AS_ROOT}, _hostfile(start.placement, cluster) if many else None)
+    return [word for option in options for word in option]
+
+
+def between_hosts(placement: Sequence[Placement], cluster: Cluster, command: Sequence[str]) -> Launch:
+    """As ``mpirun`` for cells, without the agent's marks and shim: what doctor tries between hosts.
+
+    The daemons stay where their login started them, so that a deadline around that login ends them too.
+    """
+    env = {**_env(cluster), **cluster.env}
+    words = _options(placement, cluster, "hostfile", tuple(env))
+    argv = (cluster.mpirun, *words, "--leave-session-attached", *command)
+    return Launch(argv, {**env, **AS_ROOT}, _hostfile(placement, cluster))
 
 
 def _between_hosts(cluster: Cluster) -> list[tuple[str, str, str]]:
@@ -155,5 +172,5 @@ def _env(cluster: Cluster) -> dict[str, str]:
 
 def _hostfile(placement: Sequence[Placement], cluster: Cluster) -> str:
     """By address; as a list behind ``--host``, 5.0.7 counts one slot for the launch host whatever it says."""
-    addresses = {host.name: host.address for host in cluster.hosts}
+    addresses = {host.name: host.for_others for host in cluster.hosts}
     return "".join(f"{addresses[place.host]} slots={place.ranks}\n" for place in placement)

@@ -18,12 +18,21 @@ STATES = ("planned", "running", "measured", "failed", "timeout", "lost", "stoppe
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One machine of a cluster. ``cards`` are accelerators, or process slots where it has none."""
+    """One machine of a cluster. ``cards`` are accelerators, or process slots where it has none.
+
+    ``address`` is where the controller reaches it, ``inner`` where other hosts do, "" where that is the same.
+    """
 
     name: str
     address: str
     cards: int
     connection: str  # "local" or "ssh"
+    inner: str = ""
+
+    @property
+    def for_others(self) -> str:
+        """The address that other hosts know it by: in their hostfiles, logins, files of names."""
+        return self.inner or self.address
 
 
 @dataclass(frozen=True, slots=True)

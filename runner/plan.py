@@ -270,7 +270,7 @@ def _values(
 ) -> dict[str, str]:
     """Return what each of ``placeholders.PLACEHOLDERS`` stands for in this cell."""
     here = placement[0].ranks if placement else cell.cards
-    addresses = {host.name: host.address for host in cluster.hosts}
+    addresses = {host.name: host.for_others for host in cluster.hosts}
     return {
         "python": cluster.python,
         "files": f"workload/{cell.workload}",
@@ -286,7 +286,7 @@ def _values(
         "devices": containers.devices(here),
         "cards_here": str(here),
         "node_rank": containers.variable("OMPI_COMM_WORLD_RANK") if len(placement) > 1 else "0",
-        "master": cluster.hosts[0].address,
+        "master": cluster.hosts[0].for_others,
         "port": str(cluster.port),
         "addresses": ",".join(addresses[place.host] for place in placement),
         "logs": containers.logs_of(cell.id),

@@ -37,6 +37,8 @@ ORDER = {
     "runner.following",
     "runner.judging",
     "runner.bench",
+    "runner.looking",
+    "runner.preflight",
     "runner.gathering",
     "runner.material",
     "runner.sides",

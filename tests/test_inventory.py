@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
+from runner import launch, looking
 from runner.errors import UsageError
-from runner.io import cluster_facts, inventory
-from runner.model import Host
+from runner.io import cluster_facts, inventory, ssh
+from runner.model import Host, Placement, Start
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = Path(__file__).parent / "inventories"
@@ -242,3 +243,22 @@ def test_hostile_yaml_is_refused_without_escape_codes(copy: Path, text: str) -> 
     message = refusal(copy)
     assert "hostile.yml" in message
     assert message.isprintable()
+
+
+def test_the_other_hosts_address_is_one_and_the_controllers_another() -> None:
+    """Hostfile, rendezvous, agents' logins and doctor's peers by host_names_address; our ssh by the other."""
+    cluster = inventory.load(str(CASES / "good" / "two_networks"), ansible_inventory)
+    assert cluster.hosts == inventory.outline(str(CASES / "good" / "two_networks")).hosts
+    assert [host.address for host in cluster.hosts] == ["10.0.0.1", "10.0.0.2"]
+    assert [host.for_others for host in cluster.hosts] == ["10.1.0.1", "10.1.0.2"]
+    placement = [Placement("gpu1", 8), Placement("gpu2", 8)]
+    assert launch.mpirun(Start("c", placement, ["true"]), cluster).hostfile == (
+        "10.1.0.1 slots=8\n10.1.0.2 slots=8\n"
+    )
+    assert (
+        launch.between_hosts(placement, cluster, ["true"]).hostfile == "10.1.0.1 slots=8\n10.1.0.2 slots=8\n"
+    )
+    asked = looking.question(cluster.hosts[0], cluster.hosts, cluster, {"gpu1": {}, "gpu2": {}}, None).request
+    assert asked["address"] == "10.1.0.1"
+    assert asked["peers"] == [{"name": "gpu2", "address": "10.1.0.2", "port": 22}]
+    assert ssh.command(cluster.hosts[1], {}, ["true"])[-2:] == ["10.0.0.2", "true"]

@@ -47,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scripts", metavar="DIR", help="with --dry-run: write the command lines there as scripts that run"
     )
+    parser.add_argument(
+        "--no-preflight",
+        action="store_true",
+        help="start though a look at the hosts would find what keeps training from running",
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="print the exact command lines and start nothing")
     how.add_argument("--detach", action="store_true", help="start and return; the run goes on by itself")
@@ -56,17 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0 when all cells are measured, 1 when some are not; raises for everything else."""
-    from runner import bench, conduct, dryrun, limits, parsers, plan
-    from runner.io import ansible, inventory, rundir, scripts
+    from runner import bench, dryrun, limits, parsers, plan, preflight
+    from runner.io import ansible, inventory, scripts
 
-    if args.scripts is not None and not args.dry_run:
-        raise UsageError("--scripts: writes what --dry-run prints; give --dry-run too")
-    if args.scripts is not None and not args.scripts.strip():
-        raise UsageError('--scripts "": is empty; name a new folder')
+    _refuse_scripts(args)
     if args.attach is not None or args.resume is not None:
-        _refuse_matrix(args)
-        earlier = conduct.open_run(rundir.find(args.resume if args.attach is None else args.attach))
-        return bench.resume(earlier) if args.attach is None else bench.attach(earlier)
+        return _go_on(args)
     asked = _overrides(args)
     chosen = [_workload(name) for name in args.workload or [DEFAULT_WORKLOAD]]
     cluster = inventory.load(args.inventory, ansible.inventory_list)
@@ -82,7 +82,30 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("; ".join(f"{cell.id}: refused: {cell.reason}" for cell in cells))
     for text in remarks:
         print(f"runkit: {printable(text)}", file=sys.stderr)
+    if not args.no_preflight:
+        preflight.check(cluster, Path(cluster.path), cells)
     return bench.new(cluster, chosen, cells, args.detach)
+
+
+def _refuse_scripts(args: argparse.Namespace) -> None:
+    if args.scripts is not None and not args.dry_run:
+        raise UsageError("--scripts: writes what --dry-run prints; give --dry-run too")
+    if args.scripts is not None and not args.scripts.strip():
+        raise UsageError('--scripts "": is empty; name a new folder')
+
+
+def _go_on(args: argparse.Namespace) -> int:
+    """A run that was started before."""
+    from runner import bench, conduct, preflight
+    from runner.io import rundir
+
+    _refuse_matrix(args)
+    earlier = conduct.open_run(rundir.find(args.resume if args.attach is None else args.attach))
+    if args.attach is not None:
+        return bench.attach(earlier)
+    if not args.no_preflight:
+        preflight.check(earlier.plan.cluster, earlier.inventory, earlier.plan.cells)
+    return bench.resume(earlier)
 
 
 def _refuse_matrix(args: argparse.Namespace) -> None:

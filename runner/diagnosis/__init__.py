@@ -27,6 +27,13 @@ def rules() -> Mapping[str, Rule]:
     return {rule.code: rule for module in modules() for rule in module.RULES}
 
 
+@cache
+def blocking(subjects: tuple[str, ...]) -> frozenset[str]:
+    """The codes of rules that block, of the modules for these subjects."""
+    chosen = [each for each in modules() if each.__name__.rpartition("rules_")[2] in subjects]
+    return frozenset(rule.code for each in chosen for rule in each.RULES if rule.severity == "blocking")
+
+
 def diagnose(hosts: Sequence[HostView]) -> list[Finding]:
     """What is wrong with these hosts: in their order, the worst first.
 

@@ -24,6 +24,7 @@ TITLES = {
     "pairs": "Connections between hosts",
     "ssh": "Logins from the launch host",
     "mpi": "MPI",
+    "jobs": "A job between hosts",
     "driver": "The driver, where the inventory states cluster_card_model",
     "gpu": "Accelerators, where the inventory states cluster_card_model",
     "links": "Links between accelerators",

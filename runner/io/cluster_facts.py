@@ -27,7 +27,7 @@ CLUSTER_WIDE: Mapping[str, type] = {  # equal on all hosts; runkit reads them, s
     "bench_agent_root": str,
     "bench_agent_python": str,
 }
-PER_HOST = ("cluster_cards", "ansible_host", "ansible_connection")
+PER_HOST = ("cluster_cards", "ansible_host", "ansible_connection", "host_names_address")
 OPTIONAL = ("cluster_cidr", "cluster_interface", "cluster_registry", "cluster_driver")  # "" is not stated
 MOST_CARDS = 100_000  # of one host; more is a slip of the finger
 WORDS = {str: "text", int: "a whole number", dict: "a mapping"}

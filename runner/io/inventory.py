@@ -120,8 +120,8 @@ def _check(setting: Setting, known: Mapping[str, specs.Option]) -> None:
 def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) -> Cluster:
     hosts = tuple(_host(folder, name, values[name]) for name in folder.hosts)
     facts = {key: _common(folder, key, values, known) for key in CLUSTER_WIDE}
-    _refuse_same_machine(folder, hosts, values)
-    _refuse_outside(folder, hosts, values, facts["cluster_cidr"])
+    _refuse_same_machine(folder, hosts)
+    _refuse_outside(folder, hosts, facts["cluster_cidr"])
     _refuse_other_count(folder, hosts, facts["cluster_total_cards"])
     here = all(host.connection == "local" for host in hosts)
     return Cluster(
@@ -154,20 +154,20 @@ def _host(folder: Folder, name: str, values: Mapping[str, Any]) -> Host:
     for key, value in (("cluster_cards", cards), ("ansible_host", address)):
         if wrong := unfit(key, value):
             raise UsageError(f"{place(folder.path)}: host {name}: {key}: {wrong}")
-    return Host(name, address, cards, "local" if values.get("ansible_connection") == "local" else "ssh")
+    connection = "local" if values.get("ansible_connection") == "local" else "ssh"
+    return Host(name, address, cards, connection, values.get("host_names_address") or "")
 
 
-def _for_others(host: Host, values: Values) -> tuple[str, str]:
+def _for_others(host: Host) -> tuple[str, str]:
     """Return the address that the other hosts use, behind the variable that states it."""
-    key = "host_names_address" if values[host.name].get("host_names_address") else "ansible_host"
-    return key, str(values[host.name].get(key) or host.address)
+    return "host_names_address" if host.inner else "ansible_host", host.for_others
 
 
-def _refuse_same_machine(folder: Folder, hosts: tuple[Host, ...], values: Values) -> None:
+def _refuse_same_machine(folder: Folder, hosts: tuple[Host, ...]) -> None:
     """Refuse an address that two hosts share, be it for Ansible or for the other hosts."""
     seen: dict[str, str] = {}
     for host in hosts:
-        for key, stated in (("ansible_host", host.address), _for_others(host, values)):
+        for key, stated in (("ansible_host", host.address), _for_others(host)):
             address = stated.lower().rstrip(".")
             if host.connection == "local" or address == "localhost" or address.startswith("127."):
                 address = "this machine"
@@ -176,10 +176,10 @@ def _refuse_same_machine(folder: Folder, hosts: tuple[Host, ...], values: Values
                 raise UsageError(f"{folder.whereabouts(host.name, key)}: host {host.name}: {key}: {text}")
 
 
-def _refuse_outside(folder: Folder, hosts: tuple[Host, ...], values: Values, network: str) -> None:
+def _refuse_outside(folder: Folder, hosts: tuple[Host, ...], network: str) -> None:
     """Refuse an address for the other hosts that is not in the cluster's network."""
     for host in hosts:
-        key, address = _for_others(host, values)
+        key, address = _for_others(host)
         if host.connection != "local" and not is_inside(address, network):
             text = f"{shown(address)} is outside {network}, which cluster_cidr states; correct one of the two"
             if key == "ansible_host":

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from runner.errors import UsageError
 from runner.io import ssh
@@ -32,6 +32,7 @@ CANCEL_LOOK_S = 0.2
 MOST = 64 << 20  # bytes of an answer
 MOST_SAID = 8192  # bytes of standard error
 
+Running = set[subprocess.Popen[bytes]]
 Answers = Mapping[str, Mapping[str, Any] | str]  # host to its document, or to why there is none
 
 
@@ -51,7 +52,7 @@ def ask(questions: Sequence[Question], cancelled: Callable[[], bool] = lambda: F
 
     Once ``cancelled`` says so, nobody waits for those that have not answered.
     """
-    running: set[subprocess.Popen[bytes]] = set()
+    running: Running = set()
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(questions)))) as pool:
         asked = {each.host.name: pool.submit(_answer, each, running) for each in questions}
         while pending := [each for each in asked.values() if not each.done()]:
@@ -63,21 +64,22 @@ def ask(questions: Sequence[Question], cancelled: Callable[[], bool] = lambda: F
         return {name: "not asked" if each.cancelled() else each.result() for name, each in asked.items()}
 
 
-def _answer(question: Question, running: set[subprocess.Popen[bytes]]) -> Mapping[str, Any] | str:
+def _answer(question: Question, running: Running) -> Mapping[str, Any] | str:
     host, seconds = question.host, question.deadline_s + CONNECT_S
     request = json.dumps({**question.request, "deadline_s": question.deadline_s})
     try:
         argv = [sys.executable, "-", request]
         if host.connection != "local":
-            argv = ssh.command(host, question.values, [question.python, "-", request])
+            argv = ssh.command(host, question.values, [question.python, "-", request], fresh=True)
         began = time.time()
-        status, out, said = _run(argv, seconds, running)
+        with PROBE.open("rb") as text:
+            status, out, said = run_until(argv, seconds, stdin=text, running=running)
         ended = time.time()
     except (UsageError, OSError) as error:
         return str(error)
-    document = _document(out)
-    if document is not None:
-        return {**document, "probes": {**document["probes"], "clock_offset": _clock(document, began, ended)}}
+    found = document(out, START)
+    if found is not None and isinstance(found.get("probes"), dict):
+        return {**found, "probes": {**found["probes"], "clock_offset": _clock(found, began, ended)}}
     last = printable(([line.strip() for line in said.splitlines() if line.strip()] or [""])[-1])
     if len(out) >= MOST:
         return f"its answer has more than {MOST >> 20} MiB"
@@ -88,19 +90,30 @@ def _answer(question: Question, running: set[subprocess.Popen[bytes]]) -> Mappin
     return f"{question.python} ended with status {status}" + (f": {last}" if last else " and no answer")
 
 
-def _run(
-    argv: Sequence[str], seconds: float, running: set[subprocess.Popen[bytes]]
+def run_until(
+    argv: Sequence[str],
+    seconds: float,
+    *,
+    stdin: IO[bytes] | bytes,
+    running: Running | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> tuple[int | None, bytes, str]:
-    """Exit status (None where it was ended), standard output and standard error."""
-    with (
-        PROBE.open("rb") as text,
-        subprocess.Popen(
-            argv, stdin=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        ) as child,
-    ):
+    """Exit status (None where it was ended), standard output and standard error.
+
+    ``stdin`` is a file, or bytes: behind these its standard input stays open.
+    """
+    text, source = (stdin, subprocess.PIPE) if isinstance(stdin, bytes) else (b"", stdin)
+    running = set() if running is None else running
+    with subprocess.Popen(
+        argv, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as child:
         running.add(child)
         try:
-            out, said = _read(child, time.monotonic() + seconds)
+            if child.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):  # it has ended; what it said tells why
+                    child.stdin.write(text)
+                    child.stdin.flush()
+            out, said = _read(child, time.monotonic() + seconds, cancelled)
             with contextlib.suppress(subprocess.TimeoutExpired):  # it has closed its streams, or is late
                 return child.wait(0.2), out, said.decode("utf-8", "replace")
             return None, out, said.decode("utf-8", "replace")
@@ -109,7 +122,9 @@ def _run(
             _end(child)
 
 
-def _read(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
+def _read(
+    child: subprocess.Popen[bytes], deadline: float, cancelled: Callable[[], bool]
+) -> tuple[bytes, bytes]:
     """What it writes until it closes both streams, its deadline, or too much."""
     kept, most = (bytearray(), bytearray()), (MOST, MOST_SAID)
     with selectors.DefaultSelector() as waiting:
@@ -117,7 +132,9 @@ def _read(child: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes
             assert stream is not None
             waiting.register(stream, selectors.EVENT_READ, number)
         while waiting.get_map() and (left := deadline - time.monotonic()) > 0 and len(kept[0]) < MOST:
-            for key, _ in waiting.select(left):
+            if cancelled():
+                break
+            for key, _ in waiting.select(min(left, CANCEL_LOOK_S)):
                 block = os.read(key.fd, 1 << 16)
                 kept[key.data].extend(block)
                 del kept[key.data][: max(0, len(kept[key.data]) - most[key.data])]
@@ -132,15 +149,14 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             os.killpg(child.pid, signal.SIGKILL)
 
 
-def _document(out: bytes) -> Mapping[str, Any] | None:
+def document(out: bytes, begins: bytes) -> Mapping[str, Any] | None:
     """The document in what a host printed, None where there is none or it is not whole."""
-    start = out.find(START)
+    start = out.find(begins)
     try:
         found = json.loads(out[start:].decode("utf-8", "replace").partition("\n")[0]) if start >= 0 else None
     except (ValueError, RecursionError):
         return None
-    whole = isinstance(found, dict) and isinstance(found.get("probes"), dict)
-    return found if whole else None
+    return found if isinstance(found, dict) else None
 
 
 def _clock(document: Mapping[str, Any], began: float, ended: float) -> Mapping[str, Any]:

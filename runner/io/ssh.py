@@ -23,6 +23,7 @@ LAST = (
     *("-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
+FRESH = ("-o", "ControlMaster=no", "-o", "ControlPath=none")
 # The cipher that processors have instructions for, before the default that they have none for.
 BULK = ("-o", "Ciphers=^aes128-gcm@openssh.com")
 # What no later try will mend.
@@ -31,13 +32,17 @@ _PROBE_S = 15
 _KEY = re.compile(r"Server host key: (\S+) (\S+)")
 
 
-def command(host: Host, values: Mapping[str, Any], argv: Sequence[str], *, bulk: bool = False) -> list[str]:
+def command(
+    host: Host, values: Mapping[str, Any], argv: Sequence[str], *, bulk: bool = False, fresh: bool = False
+) -> list[str]:
     """The words that run ``argv`` on a host. ``values`` are its variables, as ``ansible-inventory`` has them.
 
-    ``bulk``: much will come through. Raises UsageError where a variable cannot be used here.
+    ``bulk``: much will come through. ``fresh``: by a login of its own, whatever connection is open: that one
+    has the limits of before. Raises UsageError where a variable cannot be used here.
     """
-    *options, end, address = _prefix(host, values)
-    return [*options, *(BULK if bulk else ()), end, address, " ".join(map(shlex.quote, argv))]
+    program, *options, end, address = _prefix(host, values)
+    options = [*(FRESH if fresh else ()), *options, *(BULK if bulk else ())]
+    return [program, *options, end, address, " ".join(map(shlex.quote, argv))]
 
 
 def home_path(path: str) -> str:

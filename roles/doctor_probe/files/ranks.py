@@ -1,0 +1,192 @@
+"""One rank on each host: measures the way to every other host, pair by pair, then all of them together.
+
+usage: mpirun ... PYTHON -c TEXT SLOT_S DEADLINE_S
+
+Rounds of disjoint pairs, as a round-robin tournament has them, each SLOT_S long by the clock: a host that
+does not answer costs its partners their round and no more. Each writes what it saw as lines of JSON at once,
+so that what the others saw is not lost with it. At DEADLINE_S the kernel ends it, whatever it waits for.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+MARK = "runkit-doctor "
+LEAST, MOST = 1 << 16, 1 << 23  # bytes of a message
+LONG_S = 0.01  # a message that takes so long says enough: the next one is no larger
+PINGS = 200
+TOGETHER = 1 << 20  # numbers of four bytes that all add up
+TRIES = 3
+Seen = Dict[str, Any]
+
+
+def say(event: str, **fields: Any) -> None:
+    """One line in one write, that lines of several ranks are not mixed."""
+    os.write(1, (MARK + json.dumps(dict(fields, event=event)) + "\n").encode())
+
+
+def partner(rank: int, turn: int, ranks: int) -> Optional[int]:
+    """Whom a rank meets in a round: everyone once, in as many rounds as there are others.
+
+    With an odd number of ranks it is one round more, and in each somebody waits (None).
+    """
+    last = ranks + ranks % 2 - 1
+    other = turn if rank == last else (2 * turn - rank) % last
+    other = last if other == rank else other
+    return other if other < ranks else None
+
+
+class Late(Exception):
+    """The other one did not do its part in time."""
+
+
+class Pair:
+    """One meeting with another rank, over by ``end``."""
+
+    def __init__(self, comm: Any, peer: int, tag: int, end: float) -> None:
+        self.comm, self.peer, self.tag, self.end = comm, peer, tag, end
+
+    def send(self, block: Any) -> None:
+        wait(self.comm.Isend(block, self.peer, self.tag), self.end, block)
+
+    def receive(self, block: Any) -> int:
+        """The number of bytes that came."""
+        return wait(self.comm.Irecv(block, self.peer, self.tag), self.end, block)
+
+
+_kept: List[Any] = []  # a buffer that MPI may still write to must not be freed
+
+
+def wait(request: Any, end: float, block: Any = None) -> int:
+    status = MPI.Status()
+    while not request.Test(status):
+        if time.monotonic() > end:
+            _kept.append((request, block))
+            raise Late
+        os.sched_yield()
+    return int(status.Get_count(MPI.BYTE))
+
+
+def pattern(rank: int) -> Any:
+    """What a rank sends first: bytes that are its own."""
+    return ((numpy.arange(LEAST, dtype=numpy.uint32) * 7 + rank) % 251).astype(numpy.uint8)
+
+
+def pings(pair: Pair, until: float, seen: Seen) -> None:
+    """Half of the shortest round trip, in seconds."""
+    best, more, word = 60.0, numpy.ones(1, numpy.uint8), numpy.empty(1, numpy.uint8)
+    for _ in range(PINGS):
+        began = time.monotonic()
+        pair.send(more)
+        pair.receive(word)
+        best = min(best, time.monotonic() - began)
+        seen["latency_s"] = best / 2
+        if time.monotonic() > until:
+            break
+    pair.send(numpy.zeros(1, numpy.uint8))
+
+
+def pongs(pair: Pair) -> None:
+    word = numpy.ones(1, numpy.uint8)
+    while word[0]:
+        pair.receive(word)
+        if word[0]:
+            pair.send(word)
+
+
+def stream(pair: Pair, block: Any, until: float, seen: Seen) -> None:
+    """Messages one after the other, each acknowledged: the best rate, in bytes per second."""
+    size, word = LEAST, numpy.empty(1, numpy.uint8)
+    while True:
+        began = time.monotonic()
+        pair.send(block[:size])
+        pair.receive(word)
+        took = time.monotonic() - began
+        seen["bytes_s"] = max(seen.get("bytes_s", 0.0), size / took)
+        size = size if took > LONG_S else min(MOST, 2 * size)
+        if time.monotonic() > until:
+            break
+    pair.send(block[:0])
+
+
+def drink(pair: Pair, into: Any, seen: Seen) -> None:
+    """Take messages until an empty one comes; of the first, whether its bytes are those that were sent."""
+    word, expected = numpy.ones(1, numpy.uint8), pattern(pair.peer)
+    while True:
+        size = pair.receive(into)
+        if not size:
+            return
+        seen.setdefault("right", size == LEAST and bool((into[:size] == expected).all()))
+        pair.send(word)
+
+
+def meet(pair: Pair, blocks: Tuple[Any, Any], began: float, seen: Seen) -> None:
+    """The lower rank begins; then both change places. A slow one may not come to the end of it."""
+    (out, into), slot = blocks, pair.end - began
+    word = numpy.ones(1, numpy.uint8)
+    pair.send(word)
+    pair.receive(word)
+    seen["met"] = True
+    if pair.comm.Get_rank() < pair.peer:
+        pings(pair, began + 0.3 * slot, seen)
+        stream(pair, out, began + 0.6 * slot, seen)
+        drink(pair, into, seen)
+    else:
+        pongs(pair)
+        drink(pair, into, seen)
+        stream(pair, out, began + 0.9 * slot, seen)
+
+
+def together(comm: Any, end: float) -> Dict[str, Any]:
+    """Add up numbers of all ranks: the shortest time of some, in seconds, and whether the sum was right."""
+    ranks = comm.Get_size()
+    mine = numpy.full(TOGETHER, comm.Get_rank() + 1, numpy.float32)
+    best, right = 1e9, True
+    for _ in range(TRIES):
+        summed = numpy.zeros_like(mine)
+        began = time.monotonic()
+        wait(comm.Iallreduce(mine, summed), end, (mine, summed))
+        best = min(best, time.monotonic() - began)
+        right = right and bool((summed == ranks * (ranks + 1) // 2).all())
+    return {"seconds": best, "right": right, "bytes": mine.nbytes}
+
+
+def main(slot: float) -> None:
+    comm = MPI.COMM_WORLD
+    rank, ranks = comm.Get_rank(), comm.Get_size()
+    blocks = (numpy.tile(pattern(rank), MOST // LEAST), numpy.zeros(MOST, numpy.uint8))
+    turns = ranks - 1 + ranks % 2
+    wait(comm.Ibarrier(), time.monotonic() + 3600)  # the deadline ends it
+    start = time.monotonic()
+    for turn in range(turns):
+        began = start + turn * slot
+        time.sleep(max(0.0, began - time.monotonic()))
+        peer = partner(rank, turn, ranks)
+        if peer is not None:
+            seen: Seen = {"met": False}
+            with contextlib.suppress(Late):
+                meet(Pair(comm, peer, turn, began + 0.95 * slot), blocks, began, seen)
+            say("pair", rank=rank, peer=peer, **seen)
+    time.sleep(max(0.0, start + turns * slot - time.monotonic()))
+    end = time.monotonic() + 4 * slot
+    try:
+        say("all", rank=rank, **together(comm, end))
+        say("end", rank=rank)
+        wait(comm.Ibarrier(), end)
+        MPI.Finalize()
+    except Late:
+        say("end", rank=rank)
+        time.sleep(3600)  # until it is ended: an end of its own would end the others
+
+
+if __name__ == "__main__":
+    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[2]))
+    say("here", host=os.environ.get("RUNKIT_DOCTOR_HOST"), rank=int(os.environ["OMPI_COMM_WORLD_RANK"]))
+    import numpy  # after the line that says that the host has come this far
+    from mpi4py import MPI
+
+    main(float(sys.argv[1]))

@@ -1,0 +1,178 @@
+"""Looking at the hosts of a cluster: what ``doctor`` and ``bench`` ask them, and the job between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from runner import diagnosis, launch
+from runner.diagnosis import rules_jobs, views
+from runner.diagnosis.model import Finding, HostView, Probe, Stated
+from runner.io import jobs, probing
+from runner.io.probing import Question
+from runner.model import Cluster, Host, Placement
+
+Values = Mapping[str, Mapping[str, Any]]
+Cancelled = Callable[[], bool]
+
+EPHEMERAL = (32768, 46000, 60999)  # of the ports that Linux gives to whoever asks for any, as MPI and NCCL do
+DEADLINE_S = 20.0  # the default of doctor_probe_deadline_s
+# Looks behind blocking findings that take no more than a moment: what bench asks before it starts anything.
+QUICK = (
+    *("session", "limits", "meminfo", "space", "mounts", "interfaces", "pairs", "ssh", "mpi"),
+    *("gpu_module", "gpu_module_installed", "gpu_pci", "gpu_query", "gpu_processes"),
+    *("gpu_packages_deb", "gpu_packages_rpm", "gpu_fabric_manager", "kernel_modules"),
+    *("rdma_ports", "rdma_peer_memory", "docker_info", "container_ways"),
+)
+# Of these rules a finding that blocks ends such a job before it says anything, or hangs it ...
+HINDERING = ("reach", "ssh", "mpi", "net", "pairs")
+DISTURBED = ("run_active", "mpi_of_host_unfit", "gpu_busy")  # ... and with these nobody wants it
+START_S = 20.0  # for a launcher to have all ranks there
+SLOT_S = 0.5  # for a pair: 200 round trips and some messages of megabytes on any network, with room for noise
+REPEATS = (
+    3  # of a job that seems to show a slow host: what is slow stays slow, other work on the host does not
+)
+
+
+def look(
+    cluster: Cluster,
+    hosts: Sequence[Host],
+    values: Values,
+    cancelled: Cancelled,
+    only: Sequence[str] | None = None,
+) -> list[HostView]:
+    """Ask these hosts, all at once; ``only`` names looks."""
+    questions = [question(host, hosts, cluster, values, only) for host in hosts]
+    answers = probing.ask(questions, cancelled)
+    return [views.view(host.name, answers[host.name], _stated(host, cluster, values)) for host in hosts]
+
+
+def question(
+    host: Host, hosts: Sequence[Host], cluster: Cluster, values: Values, only: Sequence[str] | None
+) -> Question:
+    """What one of the hosts is asked, with the others as its peers."""
+    own, stated = values[host.name], _stated(host, cluster, values)
+    request = {
+        "peers": [_peer(each, values[each.name]) for each in hosts if each != host],
+        "name": host.name,
+        "address": host.for_others,
+        "is_launch": host == cluster.hosts[0],
+        "mpi_ports": [cluster.port, *EPHEMERAL],
+        "interfaces_cidr": cluster.cidr,
+        "interface": cluster.interface,
+        "mpirun": cluster.mpirun,
+        "data_root": cluster.data_root,
+        "agent_root": cluster.agent_root,
+        "gpus": stated.has_gpus,
+        "rdma": stated.has_rdma,
+        "become": bool(own.get("ansible_become")),
+        "only": only,
+    }
+    return Question(host, own, request, cluster.agent_python, _deadline(own))
+
+
+def _deadline(values: Mapping[str, Any]) -> float:
+    stated = values.get("doctor_probe_deadline_s")
+    return float(stated) if isinstance(stated, int) and stated > 1 else DEADLINE_S
+
+
+def _peer(host: Host, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How the other hosts reach this one."""
+    port = values.get("ansible_port")
+    return {"name": host.name, "address": host.for_others, "port": int(port) if port else 22}
+
+
+def _stated(host: Host, cluster: Cluster, values: Values) -> Stated:
+    return Stated(
+        cards=host.cards,
+        card_model=cluster.card_model,
+        driver=cluster.driver,
+        fabric=cluster.fabric,
+        interface=cluster.interface,
+        cidr=cluster.cidr,
+        address=host.for_others,
+        mpi_inside_image=values[host.name].get("mpi_inside_image") is True,
+    )
+
+
+# --- the job between hosts -------------------------------------------------------------------
+
+
+def with_job(
+    cluster: Cluster, seen: Sequence[HostView], values: Values, cancelled: Cancelled
+) -> list[HostView]:
+    """The same views; that of the first host has what an MPI job on all of them said, as probe ``job``.
+
+    Hosts with findings that no job survives are left out; it is tried from the launch host alone, which is
+    the one that may log in to the others.
+    """
+    hosts = [host for host in cluster.hosts if host.name in {view.name for view in seen}]
+    left_out = _left_out(hosts, cluster.hosts[0], seen)
+    fit = [host for host in hosts if host.name not in left_out]
+    tries: list[dict[str, Any]] = []
+    said = {"left_out": left_out, "tries": tries}
+    for _ in range(REPEATS if len(fit) > 1 else 0):
+        tries.append(_job(cluster, fit, values, cancelled))
+        found = list(rules_jobs.check(_attached(seen, said)))
+        if rules_jobs.is_silent(found) and not cancelled():
+            tries[-1]["lost"] = _gone(cluster, fit, values, cancelled)
+        if cancelled() or not rules_jobs.is_slow(found):
+            break
+    return _attached(seen, said)
+
+
+def _gone(cluster: Cluster, hosts: Sequence[Host], values: Values, cancelled: Cancelled) -> dict[str, str]:
+    """Hosts that could be looked at before the job, and no longer."""
+    short = {name: {**own, "doctor_probe_deadline_s": 3} for name, own in values.items()}
+    seen = look(cluster, hosts, short, cancelled, ["session"])
+    return {host.name: host.unreachable for host in seen if host.unreachable is not None}
+
+
+def _left_out(hosts: Sequence[Host], launch_host: Host, seen: Sequence[HostView]) -> dict[str, str]:
+    """Hosts that can take no part in the job, and why; all of them where it cannot be."""
+    first: dict[str, str] = {}
+    for each in diagnosis.diagnose(seen):
+        if each.code in DISTURBED or each.code in diagnosis.blocking(HINDERING):
+            first.setdefault(each.host, f"because of {each.code}")
+    if launch_host not in hosts or launch_host.name in first:
+        why = f"jobs start on {launch_host.name}, which cannot take part"
+        return {host.name: first.get(host.name, why) for host in hosts}
+    if disturbed := next(
+        (name for name, why in first.items() if any(code in why for code in DISTURBED)), None
+    ):
+        return {
+            host.name: first.get(host.name, f"it would disturb what runs on {disturbed}") for host in hosts
+        }
+    if len(hosts) - len(first) < 2:
+        return {host.name: first.get(host.name, "no other host is left for it") for host in hosts}
+    return first
+
+
+def _attached(seen: Sequence[HostView], said: Mapping[str, Any]) -> list[HostView]:
+    probe = Probe(("mpirun",), 0, json.dumps(said))
+    first, *others = seen
+    return [replace(first, probes={**first.probes, rules_jobs.PROBE: probe}), *others]
+
+
+def _job(cluster: Cluster, hosts: Sequence[Host], values: Values, cancelled: Cancelled) -> dict[str, Any]:
+    first, slots = hosts[0], len(hosts) + 4
+    deadline = START_S + slots * SLOT_S
+    command = [cluster.python, "-m", "mpi4py", "-c", jobs.ranks(), str(SLOT_S), str(deadline)]
+    started = launch.between_hosts([Placement(host.name, 1) for host in hosts], cluster, command)
+    request = {
+        "argv": started.argv,
+        "env": started.env,
+        "hostfile": started.hostfile,
+        "address": first.for_others,
+        "deadline_s": deadline,
+    }
+    answer = jobs.run(first, values[first.name], cluster.agent_python, request, cancelled)
+    said = {"why": answer, "err": answer} if isinstance(answer, str) else answer
+    return {**said, "hosts": {host.for_others: host.name for host in hosts}, "slot_s": SLOT_S}
+
+
+def grave(findings: Sequence[Finding]) -> list[Finding]:
+    """Those that keep a host from being ready."""
+    return [each for each in findings if diagnosis.rules()[each.code].severity != "info"]

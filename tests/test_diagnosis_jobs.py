@@ -1,0 +1,240 @@
+"""Rules of the job between hosts: from lines that its ranks write, in a form recorded on three lab hosts.
+
+The figures are samples: 40 us and 11 GB/s between four hosts, as 100 Gb/s Ethernet gives, and one altered.
+What Open MPI says is text of release 4.1.4.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from os_hosts import NAMES, address, altered, cluster, data
+
+from runner import diagnosis
+from runner.diagnosis import rules_jobs
+from runner.diagnosis.model import Finding, HostView
+
+FILES = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files"
+LOST = """\
+--------------------------------------------------------------------------
+ORTE has lost communication with a remote daemon.
+
+  HNP daemon   : [[41216,0],0] on node gpu1
+  Remote daemon: [[41216,0],2] on node 192.168.10.13
+
+This is usually due to either a failure of the TCP network
+connection to the node, or possibly an internal failure of
+the daemon itself.
+--------------------------------------------------------------------------
+"""
+Line = dict[str, Any]
+
+
+def lines(hosts: int = 4) -> list[Line]:
+    """What ranks of as many hosts write where nothing is wrong."""
+    ranks = range(hosts)
+    told: list[Line] = [{"event": "here", "rank": rank, "host": address(NAMES[rank])} for rank in ranks]
+    for one, two in combinations(ranks, 2):
+        told.append({"event": "pair", "rank": one, "peer": two, "met": True, "latency_s": 40e-6})
+        told.append({"event": "pair", "rank": two, "peer": one, "met": True})
+        for line in told[-2:]:
+            line.update(right=True, bytes_s=11e9)
+    for rank in ranks:
+        told += [{"event": "all", "rank": rank, "seconds": 0.002, "right": True, "bytes": 4 << 20}]
+        told += [{"event": "end", "rank": rank}]
+    return told
+
+
+def attempt(told: list[Line], err: str = "", of: int = 4, **more: Any) -> Line:
+    """What one try of the job gave, of as many hosts."""
+    out = "".join(f"runkit-doctor {json.dumps(line)}\n" for line in told)
+    addresses = {address(name): name for name in NAMES[:of]}
+    return {"out": "Welcome\n" + out, "err": err, "why": None, "hosts": addresses, "slot_s": 0.5, **more}
+
+
+def seen(*tries: Line, left_out: dict[str, str] | None = None) -> list[HostView]:
+    first, *others = cluster()
+    said = {"left_out": left_out or {}, "tries": list(tries)}
+    return [altered(first, **{rules_jobs.PROBE: data(said)}), *others]
+
+
+def codes(views: list[HostView]) -> list[tuple[str, str]]:
+    return [(each.host, each.code) for each in diagnosis.diagnose(views)]
+
+
+def pairs_of(told: list[Line], rank: int) -> Iterator[Line]:
+    """Lines about the ways to and from a rank."""
+    return (line for line in told if line["event"] == "pair" and rank in (line["rank"], line["peer"]))
+
+
+def without(told: list[Line], rank: int) -> list[Line]:
+    """What is left where a host falls silent as soon as it has begun."""
+    for line in pairs_of(told, rank):
+        line["met"] = False
+    return [line for line in told if line["rank"] != rank or line["event"] == "here"]
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 4])
+def test_nothing_is_found_where_nothing_is_wrong(hosts: int) -> None:
+    assert codes(seen(attempt(lines(hosts), of=hosts))) == []
+
+
+def test_the_figures_for_people() -> None:
+    found = rules_jobs.figures(seen(attempt(lines())))
+    assert found == {
+        "hosts": list(NAMES),
+        "latency_s": [40e-6, 40e-6, 40e-6],
+        "bytes_per_s": [11e9, 11e9, 11e9],
+        "all_reduce_s": 0.002,
+    }
+    assert rules_jobs.figures(cluster()) is None
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_a_host_that_falls_silent(rank: int) -> None:
+    told = [line for line in without(lines(), rank) if line["event"] != "all"]
+    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    assert (finding.code, finding.host) == ("mpi_no_answer", NAMES[rank])
+    assert finding.detail == "3 of 3 others got no answer"
+
+
+def test_two_hosts_that_do_not_reach_each_other_alone() -> None:
+    told = lines()
+    for line in told:
+        if line["event"] == "pair" and {line["rank"], line["peer"]} == {1, 3}:
+            line["met"] = False
+    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    assert (finding.code, finding.host) == ("mpi_no_answer", "gpu4")
+    assert finding.evidence == "gpu4 and gpu2: no message within 0.5 s"
+
+
+def test_of_two_hosts_the_silent_one_is_named() -> None:
+    told = [line for line in without(lines(2), 1) if line["event"] != "all"]
+    assert codes(seen(attempt(told, of=2))) == [("gpu2", "mpi_no_answer")]
+
+
+@pytest.mark.parametrize(
+    ("err", "more", "shown"),
+    [
+        (LOST, {}, "ORTE has lost communication with a remote daemon."),
+        ("", {"why": "timeout", "lost": {"gpu3": "no answer within 18 s"}}, "it could not be looked at"),
+    ],
+)
+def test_a_host_that_is_lost_before_ranks_meet(err: str, more: Line, shown: str) -> None:
+    told = [line for line in lines() if line["event"] == "here"]
+    (finding,) = diagnosis.diagnose(seen(attempt(told, err, **more)))
+    assert (finding.code, finding.host) == ("mpi_no_answer", "gpu3")
+    assert shown in finding.evidence
+
+
+def test_a_host_whose_rank_does_not_start() -> None:
+    """The line of Python that is missing a module, recorded on a lab host without mpi4py."""
+    err = "/usr/bin/python3: No module named mpi4py\n-----\nPrimary job  terminated normally, but 1 process\n"
+    told = [line for line in lines() if line["event"] == "here" and line["rank"] != 2]
+    (finding,) = diagnosis.diagnose(seen(attempt(told, err)))
+    assert (finding.code, finding.host) == ("mpi_job_fails", "gpu3")
+    assert finding.evidence == "/usr/bin/python3: No module named mpi4py"
+
+
+def test_a_job_that_starts_nowhere_is_the_launch_hosts() -> None:
+    (finding,) = diagnosis.diagnose(seen(attempt([], "mpirun: No such file or directory", why="missing")))
+    assert (finding.code, finding.host) == ("mpi_job_fails", "gpu1")
+
+
+def test_bytes_that_are_not_those_sent() -> None:
+    told = lines()
+    for line in pairs_of(told, 1):
+        line["right"] = line["rank"] == 1  # what the others got of it is wrong
+    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    assert (finding.code, finding.host) == ("mpi_wrong_data", "gpu2")
+    assert "gpu2 to gpu4" in finding.evidence
+
+
+@pytest.mark.parametrize("change", ["wrong", "missing"])
+def test_a_sum_that_fails(change: str) -> None:
+    told = lines()
+    for line in told:
+        if line["event"] == "all" and line["rank"] == 2:
+            line.update(right=False)
+    if change == "missing":
+        told = [line for line in told if line["event"] != "all" or line["rank"] != 2]
+    assert codes(seen(attempt(told))) == [("gpu3", "mpi_sum_fails")]
+
+
+@pytest.mark.parametrize("key", ["rank", "peer"])
+def test_a_host_that_sends_or_receives_at_half_of_the_rate(key: str) -> None:
+    """A link that fell from 100 to 50 Gb/s; in one direction is enough."""
+    told = lines()
+    for line in pairs_of(told, 2):
+        if line[key] == 2:
+            line["bytes_s"] *= 0.5
+    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    assert (finding.code, finding.host) == ("mpi_slow_rate", "gpu3")
+    assert finding.detail == f"data {'from' if key == 'rank' else 'to'} it has 50% of the rate between others"
+
+
+def test_rates_that_differ_as_those_of_equal_hosts_do() -> None:
+    told = lines()
+    for number, line in enumerate(line for line in told if line["event"] == "pair"):
+        line["bytes_s"] *= 1 - 0.03 * number
+    assert codes(seen(attempt(told))) == []
+
+
+def test_a_host_whose_messages_take_longer() -> None:
+    told = lines()
+    for line in pairs_of(told, 3):
+        if "latency_s" in line:
+            line["latency_s"] = 5e-3
+    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    assert (finding.code, finding.host) == ("mpi_slow_latency", "gpu4")
+    assert finding.detail == "a message takes 5000 us, between others 40 us"
+
+
+def test_of_two_hosts_neither_is_slower_than_the_other() -> None:
+    told = lines(2)
+    for line in pairs_of(told, 1):
+        line["bytes_s"] = 1.0
+    assert codes(seen(attempt(told, of=2))) == []
+
+
+def test_what_was_fast_once_is_not_slow() -> None:
+    """Other work on a host slows one try down; a slow link slows all of them."""
+    slow, also = lines(), lines()
+    for told in (slow, also):
+        for line in pairs_of(told, 1):
+            line["bytes_s"] = 1e9
+    assert codes(seen(attempt(slow), attempt(also))) == [("gpu2", "mpi_slow_rate")]
+    assert codes(seen(attempt(slow), attempt(lines()))) == []
+    assert codes(seen(attempt(lines()), attempt(slow))) == []
+
+
+def test_hosts_that_took_no_part_are_told() -> None:
+    views = seen(attempt(lines(2), of=2), left_out={"gpu4": "because of ssh_denied"})
+    assert diagnosis.diagnose(views) == [
+        Finding("mpi_job_left_out", "gpu4", "because of ssh_denied", "no job between this host and others")
+    ]
+
+
+# --- what the ranks run ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 31, 32])
+def test_every_pair_meets_once_in_rounds_of_disjoint_pairs(ranks: int) -> None:
+    partner = runpy.run_path(str(FILES / "ranks.py"))["partner"]
+    turns = ranks - 1 + ranks % 2
+    met = []
+    for turn in range(turns):
+        for rank in range(ranks):
+            peer = partner(rank, turn, ranks)
+            if peer is None:
+                assert ranks % 2
+            else:
+                assert partner(peer, turn, ranks) == rank != peer
+                met.append((rank, peer))
+    assert sorted(met) == [(one, two) for one in range(ranks) for two in range(ranks) if one != two]
