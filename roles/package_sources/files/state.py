@@ -2,7 +2,7 @@
 
 Waits SECONDS at most for the locks of the packages. Prints a JSON object: ``held``, who has a lock then;
 ``free``, per PATH the MiB that are free there; ``half``, the packages that dpkg calls half installed or
-unpacked only. Python 3.8 or later, standard library only.
+unpacked only; ``age_s``, how old apt's lists of packages are. Python 3.8 or later, standard library only.
 """
 
 import fcntl
@@ -20,6 +20,8 @@ LOCKS = (
     "/var/cache/apt/archives/lock",
 )
 STATUS = "/var/lib/dpkg/status"
+LISTS, STAMP = "/var/lib/apt/lists", "/var/lib/apt/periodic/update-success-stamp"
+FOREVER_S = 1 << 31
 UPDATES = "/var/lib/dpkg/updates"
 UNDONE = re.compile(r"^Status: \S+ \S+ (?:unpacked|half-\S+)$", re.M)
 WHERE_LOCK = "hhqqi"  # struct flock of Linux on 64 bits: type, whence, start, length, pid
@@ -78,9 +80,19 @@ def half():
     return sorted({each.group(1) for each in found if each}) or (["dpkg's journal"] if journal else [])
 
 
+def age_s():
+    """Return the seconds since the lists were read as a whole; FOREVER_S where there are none."""
+    try:
+        there = any(each.endswith("Release") for each in os.listdir(LISTS))
+        return int(time.time() - os.stat(STAMP).st_mtime) if there else FOREVER_S
+    except OSError:
+        return FOREVER_S
+
+
 def main(seconds, *paths):
     """Wait, look, and tell."""
-    print(json.dumps({"held": held(float(seconds)), "free": {p: free(p) for p in paths}, "half": half()}))
+    found = {"held": held(float(seconds)), "half": half(), "age_s": age_s()}
+    print(json.dumps({**found, "free": {path: free(path) for path in paths}}))
 
 
 main(*sys.argv[1:])
