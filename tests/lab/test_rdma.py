@@ -19,8 +19,12 @@ from standins import DOCA, Package, StandIns
 RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=(\d+) failed=(\d+) ", re.MULTILINE)
 TAGS = ("--tags", "package_sources,rdma")
 PORT = "/root/rdma/mlx5_0/ports/1"
-# A V100 of 16 GB in SXM2 and a ConnectX-5, as the bus has them.
-BUS = {"0000:15:00.0": ("0x10de", "0x1db1", "0x030200"), "0000:16:00.0": ("0x15b3", "0x1017", "0x020700")}
+# As many V100 of 16 GB in SXM2 as a lab's host has slots, and a ConnectX-5: vendor, device, class on the bus.
+BUS = {
+    **{f"0000:{number:02x}:00.0": ("0x10de", "0x1db1", "0x030200") for number in range(32)},
+    "0000:80:00.0": ("0x15b3", "0x1017", "0x020700"),
+}
+V100 = {"cluster_card_model": "Tesla V100-SXM2-16GB", "gpu_hardware_pci": "/root/pci"}
 
 
 def recap(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[int, int, int]]:
@@ -39,18 +43,30 @@ def tree(files: dict[str, str]) -> str:
     return "\n".join(f"mkdir -p $(dirname {path}); echo '{text}' >{path}" for path, text in files.items())
 
 
+def bus() -> dict[str, str]:
+    """The files of the bus."""
+    names = ("vendor", "device", "class")
+    return {
+        f"/root/pci/{address}/{name}": value
+        for address, values in BUS.items()
+        for name, value in zip(names, values, strict=True)
+    }
+
+
 def port(state: str, phys: str, layer: str) -> str:
     return tree({f"{PORT}/state": state, f"{PORT}/phys_state": phys, f"{PORT}/link_layer": layer})
 
 
 @contextmanager
 def stated(lab: Lab, **variables: object) -> Iterator[None]:
-    path = lab.folder / "group_vars" / "all" / "fabric.yml"
-    path.write_text(yaml.safe_dump({"cluster_fabric": "infiniband", **variables}))
+    """Meanwhile the cluster is one of InfiniBand, and what else is stated of it."""
+    path = lab.folder / "group_vars" / "all" / "cluster.yml"
+    before = path.read_text()
+    path.write_text(yaml.safe_dump({**yaml.safe_load(before), "cluster_fabric": "infiniband", **variables}))
     try:
         yield
     finally:
-        path.unlink()
+        path.write_text(before)
 
 
 @pytest.fixture(scope="module")
@@ -93,31 +109,25 @@ def test_links_are_verified_where_there_is_a_device(pair: Lab) -> None:
     sh(pair, first, port("4: ACTIVE", "5: LinkUp", "InfiniBand"))
     sh(pair, second, port("1: DOWN", "2: Polling", "InfiniBand"))
     with stated(pair, rdma_devices="/root/rdma"):
-        done = pair.runner("provision", "--tags", "rdma", check=1)
+        done = pair.runner("provision", "--tags", "rdma", check=1, timeout=200)
         assert recap(done) == {first: (0, 0, 0), second: (0, 0, 1)}
         (said,) = [line for line in done.stderr.splitlines() if line.startswith("runkit: ")]
         assert said.startswith(f"runkit: {second}: rdma: no RDMA port is active: mlx5_0/1 is DOWN, Polling: ")
         sh(pair, second, port("4: ACTIVE", "5: LinkUp", "Ethernet"))
-        done = pair.runner("provision", "--tags", "rdma", check=1)
+        done = pair.runner("provision", "--tags", "rdma", check=1, timeout=200)
         assert "no active port has link layer InfiniBand: mlx5_0/1 has Ethernet" in done.stderr
 
 
 def test_peer_memory_takes_an_ofed_that_stays_as_it_is(pair: Lab) -> None:
     first, second = pair.hosts
-    bus = {
-        f"/root/pci/{address}/{name}": value
-        for address, values in BUS.items()
-        for name, value in zip(("vendor", "device", "class"), values, strict=True)
-    }
     for host in pair.hosts:
-        sh(pair, host, tree(bus))
+        sh(pair, host, tree(bus()))
     ofed = "/usr/bin/ofed_info"
     sh(pair, second, f"printf '#!/bin/sh\\necho MLNX_OFED_LINUX-24.10-3.2.5.0:\\n' >{ofed}; chmod 755 {ofed}")
     conf = "/etc/modules-load.d/nvidia-peermem.conf"
-    gpus = {"cluster_card_model": "Tesla V100-SXM2-16GB", "gpu_hardware_pci": "/root/pci", "cluster_cards": 1}
-    with stated(pair, **gpus):
-        done = pair.runner("provision", "--tags", "rdma", check=0)
-        again = pair.runner("provision", "--tags", "rdma", check=0)
+    with stated(pair, **V100):
+        done = pair.runner("provision", "--tags", "rdma", check=0, timeout=200)
+        again = pair.runner("provision", "--tags", "rdma", check=0, timeout=200)
     assert f"{second}: MLNX_OFED_LINUX-24.10-3.2.5.0 is there, and left as it is" in done.stderr
     assert (
         f"{first}: volta with the proprietary driver reach the network card only by nvidia-peermem"
@@ -135,19 +145,18 @@ def test_doca_is_installed_and_asks_for_a_reboot(pair: Lab) -> None:
     headers = f"linux-headers-{sh(pair, first, 'uname -r').strip()}"
     ofed = {"/usr/bin/ofed_info": "#!/bin/sh\necho OFED-internal-25.10-1.2.3:\n"}
     jealous = Package("doca-ofed", "1", repository="doca", files=ofed, fields="Conflicts: rdma-core")
-    gpus = {"cluster_card_model": "Tesla V100-SXM2-16GB", "gpu_hardware_pci": "/root/pci", "cluster_cards": 1}
-    rdma = ("provision", "--tags", "rdma", "--limit", first)
+    rdma = ("provision", *TAGS, "--limit", first)
     packages = [Package(headers, "1", repository="doca"), jealous]
-    with stated(pair, rdma_stack="doca", **gpus), StandIns(pair, packages) as repository:
-        done = pair.runner(*rdma, check=1)
+    with stated(pair, rdma_stack="doca", **V100), StandIns(pair, packages) as repository:
+        done = pair.runner(*rdma, check=1, timeout=280)
         assert f"runkit: {first}: rdma: doca-ofed would remove packages of the distribution" in done.stderr
         assert sh(pair, first, "command -v ibv_devinfo")
 
         repository.packages = [packages[0], jealous._replace(version="2", fields="")]
         repository.publish()
         sh(pair, first, "apt-get update -qq")
-        done = pair.runner(*rdma, check=0)
-        again = pair.runner(*rdma, check=0)
+        done = pair.runner(*rdma, check=0, timeout=280)
+        again = pair.runner(*rdma, check=0, timeout=280)
     assert any(f"/doca/{DOCA}/" in path for path in repository.requests)
     assert sh(pair, first, "ofed_info -s") == "OFED-internal-25.10-1.2.3:\n"
     assert sh(pair, first, "cat /run/reboot-required.pkgs") == "doca-ofed\n"
