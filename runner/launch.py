@@ -79,12 +79,18 @@ def _options(
     return [word for option in options for word in option]
 
 
-def between_hosts(placement: Sequence[Placement], cluster: Cluster, command: Sequence[str]) -> Launch:
+def between_hosts(
+    placement: Sequence[Placement],
+    cluster: Cluster,
+    command: Sequence[str],
+    more: Mapping[str, str] | None = None,
+) -> Launch:
     """As ``mpirun`` for cells, without the agent's marks and shim: what doctor tries between hosts.
 
     The daemons stay where their login started them, so that a deadline around that login ends them too.
+    ``more`` is environment for every rank.
     """
-    env = {**_env(cluster), **cluster.env}
+    env = {**_env(cluster), **(more or {})}
     words = _options(placement, cluster, "hostfile", tuple(env))
     argv = (cluster.mpirun, *words, "--leave-session-attached", *command)
     return Launch(argv, {**env, **AS_ROOT}, _hostfile(placement, cluster))

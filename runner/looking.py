@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner import diagnosis, launch
-from runner.diagnosis import rules_jobs, views
+from runner.diagnosis import rules_jobs, rules_nccl, views
 from runner.diagnosis.model import Finding, HostView, Probe, Stated
 from runner.io import jobs, probing
 from runner.io.probing import Question
@@ -29,6 +29,21 @@ QUICK = (
 # Of these rules a finding that blocks ends such a job before it says anything, or hangs it ...
 HINDERING = ("reach", "ssh", "mpi", "net", "pairs")
 DISTURBED = ("run_active", "mpi_of_host_unfit", "gpu_busy")  # ... and with these nobody wants it
+NCCL_S = 180.0
+SIZES = (
+    "-b",
+    "512M",
+    "-e",
+    "2G",
+    "-f",
+    "2",
+    "-n",
+    "10",
+    "-w",
+    "2",
+    "-c",
+    "1",
+)  # fit thrice into 16 GB of a card
 START_S = 20.0  # for a launcher to have all ranks there
 SLOT_S = 0.5  # for a pair: 200 round trips and some messages of megabytes on any network, with room for noise
 REPEATS = (
@@ -67,6 +82,7 @@ def question(
         "agent_root": cluster.agent_root,
         "gpus": stated.has_gpus,
         "rdma": stated.has_rdma,
+        "nccl_tests": str(own.get("doctor_probe_nccl_tests") or ""),
         "become": bool(own.get("ansible_become")),
         "only": only,
     }
@@ -150,10 +166,11 @@ def _left_out(hosts: Sequence[Host], launch_host: Host, seen: Sequence[HostView]
     return first
 
 
-def _attached(seen: Sequence[HostView], said: Mapping[str, Any]) -> list[HostView]:
-    probe = Probe(("mpirun",), 0, json.dumps(said))
+def _attached(
+    seen: Sequence[HostView], said: Mapping[str, Any], name: str = rules_jobs.PROBE
+) -> list[HostView]:
     first, *others = seen
-    return [replace(first, probes={**first.probes, rules_jobs.PROBE: probe}), *others]
+    return [replace(first, probes={**first.probes, name: Probe(("mpirun",), 0, json.dumps(said))}), *others]
 
 
 def _job(cluster: Cluster, hosts: Sequence[Host], values: Values, cancelled: Cancelled) -> dict[str, Any]:
@@ -171,6 +188,46 @@ def _job(cluster: Cluster, hosts: Sequence[Host], values: Values, cancelled: Can
     answer = jobs.run(first, values[first.name], cluster.agent_python, request, cancelled)
     said = {"why": answer, "err": answer} if isinstance(answer, str) else answer
     return {**said, "hosts": {host.for_others: host.name for host in hosts}, "slot_s": SLOT_S}
+
+
+# --- nccl-tests ------------------------------------------------------------------------------
+
+
+def with_nccl(
+    cluster: Cluster, seen: Sequence[HostView], values: Values, cancelled: Cancelled
+) -> list[HostView]:
+    """The same views; where all hosts have cards and nccl-tests, with what that printed, as a probe."""
+    unfit = {
+        each.host
+        for each in diagnosis.diagnose(seen)
+        if each.code in (*DISTURBED, "mpi_job_left_out")
+        or diagnosis.rules()[each.code].severity == "blocking"
+    }
+    names = {view.name for view in seen}
+    hosts = [host for host in cluster.hosts if host.name in names]
+    programs = {view.text(rules_nccl.PROGRAM).strip() for view in seen}
+    if (
+        not cluster.card_model
+        or unfit
+        or len(programs) != 1
+        or programs == {""}
+        or hosts[0] != cluster.hosts[0]
+    ):
+        return [*seen]
+    request = _nccl(cluster, hosts, programs.pop())
+    answer = jobs.run(hosts[0], values[hosts[0].name], cluster.agent_python, request, cancelled)
+    said = {"why": answer, "err": answer} if isinstance(answer, str) else answer
+    cards = {host.name: host.cards for host in hosts}
+    return _attached(seen, {**said, "hosts": cards}, rules_nccl.PROBE)
+
+
+def _nccl(cluster: Cluster, hosts: Sequence[Host], program: str) -> dict[str, Any]:
+    request = {"address": hosts[0].for_others, "deadline_s": NCCL_S, "hostfile": "", "env": dict(cluster.env)}
+    if len(hosts) == 1:  # needs no MPI, and may be built without
+        return {**request, "argv": [program, *SIZES, "-g", str(hosts[0].cards)]}
+    placement = [Placement(host.name, host.cards) for host in hosts]
+    started = launch.between_hosts(placement, cluster, [program, *SIZES, "-g", "1"], cluster.env)
+    return {**request, "argv": started.argv, "env": started.env, "hostfile": started.hostfile}
 
 
 def grave(findings: Sequence[Finding]) -> list[Finding]:

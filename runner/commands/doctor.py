@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
             if sys.stderr.isatty():
                 display.show(f"an MPI job between {len(hosts)} hosts")
             seen = looking.with_job(cluster, seen, values, lambda: signals.count > 0)
+        if not args.quick and not signals.count:
+            seen = looking.with_nccl(cluster, seen, values, lambda: signals.count > 0)
     display.clear()
     if signals.count:
         raise Interrupted(signals.last, f"doctor ended by {signals.name}")

@@ -29,6 +29,7 @@ TITLES = {
     "gpu": "Accelerators, where the inventory states cluster_card_model",
     "links": "Links between accelerators",
     "container": "Containers, where the inventory states cluster_card_model",
+    "nccl": "NCCL, where the inventory states cards and nccl-tests are there",
     "rdma": "RDMA, where the inventory states infiniband or roce as cluster_fabric",
 }
 

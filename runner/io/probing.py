@@ -27,6 +27,7 @@ from runner.names import printable
 PROBE = ROOT / "roles" / "doctor_probe" / "files" / "probe.py"
 START = b'{"schema": "runkit/probe", "version": 1, '  # before it, login scripts may print what they like
 CONNECT_S = 15.0  # for a login, beside what the looks take
+END_S = 5.0  # for the far end of standard input to end what it started
 AT_ONCE = 64
 CANCEL_LOOK_S = 0.2
 MOST = 64 << 20  # bytes of an answer
@@ -119,6 +120,10 @@ def run_until(
             return None, out, said.decode("utf-8", "replace")
         finally:
             running.discard(child)
+            if child.stdin is not None:  # what ends with its input ends all that it started elsewhere
+                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                    child.stdin.close()
+                    child.wait(END_S)
             _end(child)
 
 

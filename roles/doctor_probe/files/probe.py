@@ -14,6 +14,7 @@ REQUEST is one JSON object; every key may be missing:
     deadline_s        what a look may take at most, and a second less than all of it together
     only              names of looks, or null for all
     gpus, rdma        false where the inventory states no such hardware: what asks for it is left out
+    nccl_tests        where all_reduce_perf lies, "" for the PATH
     become            whether sudo may be asked for those that need root
 
 Prints one JSON document, schema runkit/probe. A look that hangs costs its own deadline: what it started is
@@ -481,6 +482,14 @@ def first_line(path: str) -> str:
         return ""
 
 
+def nccl_tests(request: Request) -> str:
+    """Where all_reduce_perf of NVIDIA's nccl-tests lies."""
+    program = found(str(request.get("nccl_tests") or "all_reduce_perf"))
+    if program is None:
+        raise Unanswered("missing")
+    return program
+
+
 def looks_gpu(request: Request) -> Dict[str, Look]:
     if not request.get("gpus", True):
         return {}
@@ -501,6 +510,7 @@ def looks_gpu(request: Request) -> Dict[str, Look]:
         "gpu_locks": read(*LOCKS),
         "gpu_fabric_manager": command("systemctl", "is-active", "nvidia-fabricmanager"),
         "gpu_acs": function(acs),
+        "gpu_nccl_tests": function(nccl_tests),
         "kernel_modules": read("/proc/modules"),
         "kernel_command_line": read("/proc/cmdline"),
     }

@@ -1,0 +1,118 @@
+"""What NVIDIA's nccl-tests measure on all cards, against what links and network adapters let through."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from runner import parsers
+from runner.diagnosis import loose
+from runner.diagnosis.model import Finding, HostView, Rule
+from runner.errors import UnknownLog
+from runner.model import Line, LogRun
+
+PROGRAM = "gpu_nccl_tests"  # where it lies, on each host
+PROBE = "nccl_job"  # of the first host: what it printed; made by runner.looking
+# Bus bandwidth in GB/s of an all-reduce on one host of eight cards, by a word of their name: V100 in a mesh
+# with 20 effective per link, A100 (both NVIDIA/nccl-tests#149), H100 (#212), H200 (#272).
+CARDS = 8
+NVLINK = {"V100-SXM2": 120.0, "A100-SXM4": 230.0, "H100 80GB HBM3": 480.0, "H200": 475.0}
+REACHED = 0.97  # of the rate of the adapters: 48.5 of 50 GB/s with four EDR
+# The lowest of published pass marks against these: 40 of 48.5 GB/s between hosts of four EDR (#29).
+LEAST = 0.8
+_ACTIVE = re.compile(r"ACTIVE\b")
+_RATE = re.compile(r"(\d{1,4}(?:\.\d)?) Gb/sec")
+
+RULES = (
+    Rule(
+        "nccl_fails",
+        "blocking",
+        "An all-reduce of NCCL on all cards fails",
+        "cards, links or network adapters do not work together; training fails at its first step",
+        "run all_reduce_perf by hand with NCCL_DEBUG=INFO, first on one host, then on two",
+    ),
+    Rule(
+        "nccl_wrong",
+        "blocking",
+        "An all-reduce of NCCL gives wrong values",
+        "memory of a card, a link or an adapter is defective, or the IOMMU redirects what cards exchange",
+        "look for Xid and ECC errors; run it on one host after the other, and take out the one that fails",
+    ),
+    Rule(
+        "nccl_slow",
+        "warning",
+        "NCCL is slower than links and network adapters let through",
+        "no GPUDirect RDMA, fewer adapters in use than there are, a link down, or another topology",
+        "see with NCCL_DEBUG=INFO which adapters it takes and whether it says GDRDMA; see the other findings",
+    ),
+    Rule(
+        "nccl_tests_unfit",
+        "info",
+        "nccl-tests could not be used between hosts",
+        "all_reduce_perf was built without MPI, so that each process measured its own card alone",
+        "build it with MPI=1, or state another one in doctor_probe_nccl_tests",
+    ),
+)
+
+
+def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
+    """Yield what its output shows; nothing where it was not run."""
+    for host in hosts[:1]:
+        said = loose.mapping(host.data(PROBE))
+        if said:
+            yield from _judged(host.name, said, hosts)
+
+
+def _judged(name: str, said: Mapping[str, Any], hosts: Sequence[HostView]) -> Iterator[Finding]:
+    cards = {
+        key: int(n) for key in loose.mapping(said.get("hosts")) if (n := loose.number(said["hosts"], key))
+    }
+    made = _run(loose.text(said, "out"))
+    last = ([line.strip() for line in loose.text(said, "err").splitlines() if line.strip()] or [""])[-1]
+    if made is None or made.rate is None:
+        shown = last or loose.text(said, "why") or "it printed no table"
+        yield Finding("nccl_fails", name, shown, f"no figure of {sum(cards.values())} cards")
+        return
+    wrong = [each.detail for each in made.problems if each.code == "wrong_values"]
+    if wrong:
+        yield Finding("nccl_wrong", name, wrong[0], f"on {sum(cards.values())} cards")
+    elif made.cards is not None and made.cards < sum(cards.values()):
+        text = f"it ran on {made.cards} of {sum(cards.values())} cards"
+        yield Finding("nccl_tests_unfit", name, text, "nothing was measured between hosts")
+    else:
+        yield from _slow(name, made.rate, cards, hosts)
+
+
+def _slow(name: str, rate: float, cards: Mapping[str, int], hosts: Sequence[HostView]) -> Iterator[Finding]:
+    bounds = [found for host in hosts if host.name in cards for found in _bounds(host, len(cards) > 1)]
+    if not bounds:
+        return
+    bound, whose = min(bounds)
+    if rate < LEAST * bound:
+        shown = f"bus bandwidth {rate:g} GB/s of the largest size; {whose} lets {bound:.1f} GB/s through"
+        yield Finding("nccl_slow", name, shown, f"{rate / bound:.0%} of what is possible")
+
+
+def _bounds(host: HostView, many: bool) -> Iterator[tuple[float, str]]:
+    """What lets how many GB/s of bus bandwidth through: NVLink, and between hosts the adapters together."""
+    for word, rate in NVLINK.items():
+        if word in host.stated.card_model and host.stated.cards == CARDS:
+            yield rate, f"NVLink of {CARDS} {word}"
+    if many:
+        ports = [
+            port
+            for _, port in loose.items(host.data("rdma_ports"))
+            if _ACTIVE.search(loose.text(port, "state"))
+        ]
+        rates = [float(found[1]) for port in ports if (found := _RATE.match(loose.text(port, "rate")))]
+        if rates:
+            yield sum(rates) / 8 * REACHED, f"{len(rates)} adapter(s) of {host.name} with {sum(rates):g} Gb/s"
+
+
+def _run(out: str) -> LogRun | None:
+    lines = [Line(number, text) for number, text in enumerate(out.splitlines(), 1)]
+    try:
+        return parsers.parse(lines, "all_reduce_perf", parsers.Known(family="nccl_tests"))[-1]
+    except UnknownLog:
+        return None

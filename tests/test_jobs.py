@@ -1,0 +1,142 @@
+"""The job between hosts, on this machine: what starts it ends all of it, and its ranks measure each other."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit import wait_for
+
+from runner.diagnosis import meetings
+from runner.io import inventory, jobs
+from runner.model import Host
+
+HERE = Host("here", "localhost", 4, "local")
+FILES = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files"
+
+
+def request(*argv: object, deadline_s: float = 20, env: dict[str, str] | None = None) -> dict[str, Any]:
+    return {
+        "argv": [*map(str, argv)],
+        "env": env or {},
+        "hostfile": "",
+        "address": "here",
+        "deadline_s": deadline_s,
+    }
+
+
+def document(answer: Any) -> dict[str, Any]:
+    assert isinstance(answer, dict), answer
+    return answer
+
+
+def alive(pid: str) -> bool:
+    """Whether a process is there and not only waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def launcher(folder: Path, *lines: str) -> tuple[list[str], Path]:
+    """A stand-in for mpirun that starts a child, then does these lines; the file for the child's number."""
+    mark = folder / "pid"
+    script = "\n".join((f"sleep 600 & echo $! > {mark}", "trap '' TERM", *lines))
+    return ["sh", "-c", script], mark
+
+
+def test_what_it_writes_comes_back_and_its_folder_goes(tmp_path: Path) -> None:
+    said = document(jobs.run(HERE, {}, "python3", request("sh", "-c", "pwd; echo no >&2; exit 3")))
+    assert (said["status"], said["err"], said["why"]) == (3, "no\n", None)
+    assert "runkit-doctor-" in said["out"]
+    assert not Path(said["out"].strip()).exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "deadline_s", "why"),
+    [(("wait",), 1.0, "timeout"), (('echo \'{"event": "end"}\'', "wait"), 60.0, "timeout")],
+    ids=["deadline", "a rank is through"],
+)
+def test_it_is_ended_with_all_it_started(
+    lines: Sequence[str], deadline_s: float, why: str, tmp_path: Path
+) -> None:
+    """Though it does not listen to SIGTERM."""
+    argv, mark = launcher(tmp_path, *lines)
+    began = time.monotonic()
+    said = document(jobs.run(HERE, {}, "python3", request(*argv, deadline_s=deadline_s)))
+    assert time.monotonic() - began < 20
+    assert (said["why"], said["status"]) == (why, None)
+    assert not alive(mark.read_text().strip())
+
+
+def test_it_ends_when_nobody_waits_any_more(tmp_path: Path) -> None:
+    argv, mark = launcher(tmp_path, "wait")
+    texts = (json.dumps((FILES / "job.py").read_text()), json.dumps(request(*argv, deadline_s=600)))
+    with subprocess.Popen(
+        [sys.executable, "-c", jobs.BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdin is not None
+        job.stdin.write("".join(f"{text}\n" for text in texts))
+        job.stdin.flush()
+        wait_for(lambda: mark.exists() and mark.read_text().strip(), "the job", 20)
+        pid = mark.read_text().strip()
+        assert alive(pid)
+        job.stdin.close()
+        assert job.wait(20) == 0
+    assert not alive(pid)
+
+
+def test_a_cancelled_job_is_not_waited_for(tmp_path: Path) -> None:
+    argv, mark = launcher(tmp_path, "wait")
+    began = time.monotonic()
+    answer = jobs.run(HERE, {}, "python3", request(*argv, deadline_s=600), mark.exists)
+    assert isinstance(answer, str)
+    assert time.monotonic() - began < 20
+    wait_for(lambda: not alive(mark.read_text().strip()), "the end of all", 20)
+
+
+def test_a_launcher_that_is_not_there() -> None:
+    said = document(jobs.run(HERE, {}, "python3", request("/no/mpirun")))
+    assert (said["why"], said["err"]) == ("missing", "/no/mpirun: No such file or directory")
+
+
+def test_ranks_meet_in_pairs_and_add_up() -> None:
+    """Three of them on this machine, each as if it were a host; how fast it is says nothing here."""
+    cluster = inventory.outline("local")
+    names = ("a", "b", "c")
+    program = "import os; os.environ['RUNKIT_DOCTOR_HOST'] = 'abc'[int(os.environ['OMPI_COMM_WORLD_RANK'])]\n"
+    words = ["-np", 3, "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"}
+    command = [cluster.python, "-c", program + jobs.ranks(), 2.0, 60]
+    said = document(
+        jobs.run(HERE, {}, "python3", request(cluster.mpirun, *words, *command, deadline_s=60, env=root))
+    )
+    assert said["status"] == 0, said
+    found = meetings.read({**said, "hosts": {name: name for name in names}, "slot_s": 2.0})
+    assert found.here == found.through == set(names)
+    assert set(found.met.values()) == {True}
+    assert len(found.met) == len(found.latencies) == 3
+    assert set(found.rates) == {(one, two) for one in names for two in names if one != two}
+    assert {right for _, right in found.sums.values()} == {True}
+    assert found.wrong == frozenset()
+    assert 0 < min(found.latencies.values()) < 0.5
+
+
+@pytest.mark.parametrize("name", ["job.py", "ranks.py"])
+def test_what_runs_on_hosts_is_python_3_8(name: str) -> None:
+    text = (FILES / name).read_text()
+    tree = ast.parse(text, feature_version=(3, 8))
+    imported = {
+        alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    assert imported - set(sys.stdlib_module_names) == ({"numpy"} if name == "ranks.py" else set())
