@@ -17,7 +17,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.host_tuning_base import File, Later, Refused
 from ansible.module_utils.host_tuning_devices import Acs, GpuClocks
 from ansible.module_utils.host_tuning_kernel import Governor, ReadAhead, Sysctl
-from ansible.module_utils.host_tuning_programs import KernelHold, Package, Service, Tuned
+from ansible.module_utils.host_tuning_programs import KernelHold, Package, Service, Tuned, settled
 
 KINDS = {
     "sysctl": Sysctl,
@@ -179,6 +179,8 @@ def main():
     try:
         alone(os.path.dirname(os.path.dirname(module.params["record"])))
         settings = Settings(module.params["wanted"], Record(module.params["record"]))
+        if not module.check_mode:
+            settled()
         settings.restore(module.check_mode)
         settings.apply(module.check_mode)
     except (Refused, OSError) as error:

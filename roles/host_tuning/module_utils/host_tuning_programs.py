@@ -1,16 +1,35 @@
 """Settings that packages, services and their programs hold. Python 3.8 or later."""
 
+import fcntl
 import fnmatch
 import os
 import re
+import time
 
-from ansible.module_utils.host_tuning_base import Kind, do, run, text_of
+from ansible.module_utils.host_tuning_base import Kind, Refused, do, run, text_of
 
 APT = ["apt-get", "--yes", "-o", "DPkg::Lock::Timeout=300"]
 # Of what came for a package, also that which others merely recommend: they did without it before.
 STRICTLY = [
     word for each in ("Recommends", "Suggests") for word in ("-o", f"APT::AutoRemove::{each}Important=false")
 ]
+
+
+LOCK, PATIENCE_S = "/var/lib/dpkg/lock-frontend", 300.0
+
+
+def settled():
+    """Wait until no apt is at work, that of a call that was broken off say: it would come after us."""
+    end = time.monotonic() + PATIENCE_S
+    while os.path.exists(LOCK):
+        with open(LOCK, "r+b") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                if time.monotonic() > end:
+                    raise Refused("apt has been at work for 5 minutes; end it, or wait") from None
+        time.sleep(0.5)
 
 
 class Service(Kind):
