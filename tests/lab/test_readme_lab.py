@@ -29,7 +29,7 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
         done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         printed[command] = done.stdout
-    assert len(printed) == 5
+    assert len(printed) == 6
     (bench,) = (text for command, text in printed.items() if " bench " in command)
     assert re.findall(r"^\| +(\d+) \| +[\d.]+ \|$", bench, re.M) == ["1", "8", "32"]
     assert "lab1: " in bench

@@ -1,6 +1,9 @@
 """What runkit costs on several hosts, against the same done by hand over SSH (``make perf``).
 
-usage: python tests/perf/perf_hosts.py [CLUSTER] [--only start,collect] [--repeat N] [--megabytes N]
+usage: python tests/perf/perf_hosts.py [CLUSTER] [--only PART,PART,...] [--repeat N] [--megabytes N]
+
+Parts: start, collect (what bench costs), doctor, job (looks at each host; the job between them), preflight,
+provision.
 
 Not a test: it shows the limit that each figure is meant to keep. CLUSTER is provisioned, with several hosts;
 where none is named, a rehearsal cluster is made for it, by root.
@@ -19,11 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import yaml
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,8 +38,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "lab")]
 
 from hosts import Lab  # noqa: E402 - so does what makes labs
 
-from runner.io import ansible, inventory, ssh  # noqa: E402 - the package lies beside this folder
-from runner.model import Cluster, Host  # noqa: E402
+from runner import looking, preflight  # noqa: E402 - the package lies beside this folder
+from runner.io import ansible, inventory, ssh  # noqa: E402 - the same
+from runner.model import Cell, Cluster, Deadlines, Host, Placement  # noqa: E402
 
 # Lines such as trainings write: numbers that change, words that do not.
 FILL = """
@@ -65,7 +73,7 @@ def main() -> None:
     """Measure what is asked for and print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("cluster", nargs="?")
-    parser.add_argument("--only", default="start,collect")
+    parser.add_argument("--only", default="start,collect,doctor,job,preflight,provision")
     parser.add_argument("--repeat", type=int, default=4, help="cells of `start`, and repeats of both kinds")
     parser.add_argument("--megabytes", type=int, default=1000, help="of logs on all hosts together")
     args = parser.parse_args()
@@ -88,6 +96,16 @@ def measure(name: str, args: argparse.Namespace) -> None:
             rows += start(hands, _bench(cluster, Path(folder) / "start", args.repeat), args.repeat)
         if "collect" in args.only:
             rows += collect(hands, _bench(cluster, Path(folder) / "collect", 1), args.megabytes, args.repeat)
+        if "doctor" in args.only:
+            rows += doctor(Path(cluster.path), len(cluster.hosts), args.repeat)
+            with named_often(hands, Path(folder) / "often", 8) as often:
+                rows += doctor(often, 8 * len(cluster.hosts), max(2, args.repeat // 2))
+        if "job" in args.only:
+            rows += job(hands, args.repeat)
+        if "preflight" in args.only:
+            rows += before(cluster, args.repeat)
+        if "provision" in args.only:
+            rows += provision(cluster, max(2, args.repeat // 2))
     print(
         tabulate(
             rows, headers=("figure", "measured", "limit", "kept"), tablefmt="pipe", disable_numparse=True
@@ -188,6 +206,161 @@ def _tar(hands: Hands, run: Run) -> float:
     with ThreadPoolExecutor() as pool:
         list(pool.map(fetch, hands.cluster.hosts))
     return time.monotonic() - began
+
+
+# --- doctor ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def named_often(hands: Hands, folder: Path, times: int) -> Iterator[Path]:
+    """A cluster in which each host stands so many times, each time by another address of its own.
+
+    As many real hosts take more memory and time to make than this measurement is worth. What is shared, the
+    processor, is shared by the hosts of a rehearsal cluster anyway.
+    """
+    shutil.copytree(hands.cluster.path, folder)
+    path = folder / "hosts.yml"
+    document = yaml.safe_load(path.read_text())
+    document["all"]["hosts"] = hosts = {}
+    for number, host in enumerate(hands.cluster.hosts):
+        network, _, last = host.address.rpartition(".")
+        own = [f"{network}.{int(last) + 10 * (turn + 4)}" for turn in range(times)]
+        link = "$(ip -o -4 address | grep -F ' $1/' | cut -d ' ' -f 2)"
+        add = f'for each in {" ".join(own)}; do sudo ip address replace $each/32 dev "{link}"; done'
+        hands.wall(host, add, host.address)
+        common = hands.variables[host.name].get("ansible_ssh_common_args", "")
+        for turn, address in enumerate(own):
+            hosts[f"often{number}x{turn}"] = {
+                "ansible_host": address,
+                "cluster_cards": 1,
+                "ansible_ssh_common_args": f"{common} -o HostKeyAlias={host.address}",
+            }
+    path.write_text(yaml.safe_dump(document))
+    yield folder
+
+
+def doctor(folder: Path, hosts: int, repeat: int) -> list[tuple[str, ...]]:
+    """The looks at each host against Ansible's ping of all of them with as many forks, taken in turns."""
+    argv = {
+        "doctor": [sys.executable, "-m", "runner", "-i", str(folder), "doctor", "--quick"],
+        "ping": [
+            str(Path(sys.executable).parent / "ansible"),
+            "-i",
+            str(folder),
+            "all",
+            "-f",
+            "32",
+            "-m",
+            "ping",
+        ],
+    }
+    times = _in_turns(argv, repeat)
+    ratio = median(times["doctor"]) / median(times["ping"])
+    text = f"{ratio:.2f}x ({_spread(times['doctor'])} against {_spread(times['ping'])}, n={repeat})"
+    return [
+        (f"`doctor --quick` of {hosts} hosts, against `ansible -m ping`", text, "2.5x", _kept(ratio <= 2.5))
+    ]
+
+
+def _in_turns(
+    argv: dict[str, list[str]], repeat: int, env: dict[str, dict[str, str]] | None = None
+) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = defaultdict(list)
+    config = {"PYTHONPATH": str(ROOT), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+    for _ in range(repeat):
+        for name, words in argv.items():
+            own = {**os.environ, **config, **(env or {}).get(name, {})}
+            began = time.monotonic()
+            done = subprocess.run(words, cwd=ROOT, env=own, capture_output=True, text=True)
+            times[name].append(time.monotonic() - began)
+            assert done.returncode in (0, 1), done.stdout + done.stderr
+    return times
+
+
+def _spread(times: Sequence[float]) -> str:
+    return f"{median(times):.1f} s, {min(times):.1f} to {max(times):.1f}"
+
+
+def job(hands: Hands, repeat: int) -> list[tuple[str, ...]]:
+    """The job between 2 hosts, and between all: its time must grow no faster than their number."""
+    cluster, values = hands.cluster, hands.variables
+    counts = sorted({2, len(cluster.hosts)})
+    times: dict[int, list[float]] = defaultdict(list)
+    looking_once, looking.REPEATS = looking.REPEATS, 1  # a repetition on a busy machine is another matter
+    for count in counts * repeat:
+        seen = looking.look(cluster, cluster.hosts[:count], values, lambda: False)
+        began = time.monotonic()
+        looking.with_job(cluster, seen, values, lambda: False)
+        times[count].append(time.monotonic() - began)
+    looking.REPEATS = looking_once
+    less, more = (median(times[count]) for count in (counts[0], counts[-1]))
+    growth, bound = more / less, counts[-1] / counts[0]
+    return [
+        *(
+            (
+                f"the job between {count} hosts",
+                f"{_spread(times[count])}, n={repeat}",
+                "10 s",
+                _kept(median(times[count]) <= 10),
+            )
+            for count in counts
+        ),
+        (
+            f"its growth from {counts[0]} to {counts[-1]} hosts",
+            f"{growth:.2f}x",
+            f"{bound:g}x",
+            _kept(growth <= bound),
+        ),
+    ]
+
+
+def before(cluster: Cluster, repeat: int) -> list[tuple[str, ...]]:
+    """What ``bench`` looks at before it starts anything."""
+    placed: Any = [Placement(host.name, host.cards) for host in cluster.hosts]
+    cell = Cell(
+        *(
+            "c",
+            "w",
+            "throughput",
+            cluster.cards,
+            "fp32",
+            1,
+            1,
+            "planned",
+            None,
+            tuple(placed),
+            (cluster.mpirun,),
+        ),
+        *({}, None, "", "", "", "", Deadlines(1, 1, 1), 1.0),
+    )
+    times = []
+    for _ in range(repeat):
+        began = time.monotonic()
+        preflight.check(cluster, Path(cluster.path), [cell])
+        times.append(time.monotonic() - began)
+    what = f"what bench looks at before it starts on {len(cluster.hosts)} hosts"
+    return [(what, f"{_spread(times)}, n={repeat}", "1.5 s", _kept(median(times) <= 1.5))]
+
+
+def provision(cluster: Cluster, repeat: int) -> list[tuple[str, ...]]:
+    """With nothing to change, against the same playbook as Ansible runs it without settings."""
+    argv = {
+        "ours": [sys.executable, "-m", "runner", "-i", cluster.path, "provision"],
+        "default": [
+            *(str(Path(sys.executable).parent / "ansible-playbook"), "-i", cluster.path),
+            *(
+                "-e",
+                f"ssh_trust_launch_host={cluster.hosts[0].name}",
+                str(ROOT / "playbooks" / "provision.yml"),
+            ),
+        ],
+    }
+    env = {"default": {"ANSIBLE_CONFIG": os.devnull, "ANSIBLE_ROLES_PATH": str(ROOT / "roles")}}
+    times = _in_turns(argv, repeat, env)
+    ratio = median(times["ours"]) / median(times["default"])
+    text = f"{ratio:.2f}x ({_spread(times['ours'])} against {_spread(times['default'])}, n={repeat})"
+    what = f"`provision` of {len(cluster.hosts)} ready hosts, against Ansible's default settings"
+    return [(what, text, "0.7x", _kept(ratio <= 0.7))]
 
 
 def _kept(good: bool) -> str:
