@@ -66,6 +66,7 @@ def test_json_says_the_same() -> None:
     found = json.loads(looked("--json").stdout)
     assert (found["schema"], found["version"], found["cluster"]) == ("runkit/doctor", 1, "local")
     assert found["hosts"] == [{"name": "localhost", "state": "ready"}]
+    assert found["between"] is None  # one host has nobody to meet
     for each in found["findings"]:
         assert set(each) == {"code", "severity", "host", "detail", "evidence", "cause", "remedy"}
         assert each["severity"] == "info"
@@ -118,6 +119,20 @@ def test_limit_takes_hosts_of_the_cluster_alone() -> None:
     assert done.returncode == 2
     assert done.stderr == "runkit: --limit localhots: no such host; nearest: localhost\n"
     assert looked("--limit", "localhost").returncode == 0
+
+
+def test_bench_refuses_with_what_blocks_and_starts_nothing(tmp_path: Path) -> None:
+    """A host over ssh whose MPI is not there."""
+    one = f"{stand_in(tmp_path)}, ansible_host: localhost, cluster_mpirun: /no/mpirun"
+    folder = cluster(tmp_path, {"well": f"{one}, bench_agent_root: {tmp_path}"})
+    done = run("-i", folder, "bench", "--cards", "1")
+    assert done.returncode == 2
+    line, last = done.stderr.splitlines()
+    rule = diagnosis.rules()["mpi_missing"]
+    assert line.startswith("well: mpi_missing: /no/mpirun is not there")
+    assert line.endswith(f"; {rule.remedy}")
+    assert last == "runkit: nothing was started: well cannot train; see doctor, or start with --no-preflight"
+    assert list(tmp_path.glob("2*")) == []
 
 
 # --- the rules as a whole ------------------------------------------------------------------
