@@ -20,8 +20,74 @@ _SENT = re.compile(
 )
 _OFFENDING = re.compile(r"Offending \S+ key in (\S.*):\d+\s*$", re.MULTILINE)
 
-# The words of ssh, sudo and Ansible, and what to do about them.
-_REMEDIES = (
+_AGAIN = "then run provision again"
+# The words of apt, dpkg and dnf; what is more special stands first.
+_PACKAGES = (
+    (
+        r"NO_PUBKEY|Missing key [0-9A-F]|[Pp]ublic key (?:for \S+ )?is not (?:available|installed)",
+        "it is signed by another key than the one that is pinned; mend the mirror, or state the vendor's new "
+        "key in fingerprints of vendor_sources_repositories",
+    ),
+    (
+        r"EXPKEYSIG|KEYEXPIRED|[Kk]ey .*expired|because: Expired on",
+        "the key that signed it has expired; renew it on the mirror, remove the old one on the host "
+        f"(/etc/apt/keyrings/runkit-*.asc), {_AGAIN}",
+    ),
+    (
+        r"SHA1 is not considered secure|weak (?:digest|security|algorithm)",
+        "its signature is too weak for this system; take the vendor's repository for this release of it",
+    ),
+    (
+        r"Release file for .* is expired|is expired \(invalid since",
+        f"bring the mirror up to date, or set the host's clock right, {_AGAIN}",
+    ),
+    (r"is not valid yet", f"the host's clock is behind; set it right (timedatectl), {_AGAIN}"),
+    (
+        r"BADSIG|has been manipulated|is not signed|NODATA|GPG check FAILED|verification error",
+        "what is there is not what was signed; mend the mirror or proxy",
+    ),
+    (
+        r"does not have a Release file|404 +Not Found|Status code: 404",
+        "the server has no such repository; a mirror must have it below HOST/PATH (package_sources_mirror, "
+        "vendor_sources_mirror)",
+    ),
+    (
+        r"[Cc]ould not get lock|frontend lock|[Ff]ailed to lock apt|waiting for process|locked by another",
+        f"another program installs packages there; wait until it is done, {_AGAIN}",
+    ),
+    (
+        r"No space left on device|enough free space|more space needed on|\b28: No space",
+        f"make room there (apt-get clean or dnf clean all, old logs), {_AGAIN}",
+    ),
+    (
+        r"dpkg was interrupted|returned an error code|error processing package|fix-broken|half-installed",
+        f"a package is half installed; on the host: dpkg --configure -a, or apt-get remove it, {_AGAIN}",
+    ),
+    (
+        r"held broken packages|[Hh]eld packages were changed|unmet dependencies|conflicting requests",
+        "a hold or a pin keeps it from being installed; see apt-mark showhold, apt-cache policy or dnf "
+        f"versionlock list, {_AGAIN}",
+    ),
+    (
+        r"No package matching|Unable to locate package|installation candidate|Version '.*' for '.*' was not "
+        r"found|No package .* available|Unable to find a match|No match for argument|nothing provides",
+        "no source of packages of the host has it; a mirror needs it too (package_sources_mirror, "
+        f"vendor_sources_mirror); or state another version, {_AGAIN}",
+    ),
+    (
+        r"\b407\b",
+        "the proxy wants a user and password; state them, vaulted, in package_sources_proxy (http://USER:PASSWORD@...)",
+    ),
+    (
+        r"Could not connect to|Unable to connect to|Cannot initiate the connection|Could not resolve '|"
+        r"Temporary failure resolving|Failed to fetch|Failed to download|Cannot download|"
+        r"Could not resolve host:|Could not handshake|certificate verif",
+        "the host does not reach it; state package_sources_proxy, or without a way to the internet "
+        "package_sources_mirror and vendor_sources_mirror",
+    ),
+)
+# Those of ssh, sudo and Ansible.
+_LOGIN = (
     (
         r"[Ii]ncorrect (?:sudo|su) password|Sorry, try again",
         "the become password is wrong; correct ansible_become_password",
@@ -49,17 +115,24 @@ _REMEDIES = (
     ),
 )
 
+_REMEDIES = (*_PACKAGES, *_LOGIN)
+_SECRET = re.compile(r"//[^/@\s]*@")
+
 
 def explain(text: str) -> str:
-    """Return one line for what a failed task or an unreachable host said, with its remedy where known."""
-    text = _PREFIX.sub("", text.strip())
+    """Return one line for what a failed task or an unreachable host said, with its remedy where known.
+
+    A line that names its remedy itself, after a semicolon, gets no other; an address tells no password.
+    """
+    text = _SECRET.sub("//***@", _PREFIX.sub("", text.strip()))
     if "Host key verification failed" in text or "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
         return _host_key(text)
     lines = [printable(line.strip()) for line in text.splitlines() if line.strip()] or [
         "failed without a word"
     ]
     for pattern, remedy in _REMEDIES:
-        if found := next((line for line in reversed(lines) if re.search(pattern, line)), None):
+        asks = re.compile(rf"(?:{pattern})(?!.*; )")
+        if found := next((line for line in reversed(lines) if asks.search(line)), None):
             return f"{found.rstrip('.')}: {remedy}"
     return lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
 

@@ -260,6 +260,121 @@ def test_explain(text: str, words: list[str]) -> None:
     assert [word for word in words if word not in line] == []
 
 
+REPOSITORY = "http://mirror.example/developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64"
+# What apt 2.6 and 3.0 and dpkg said on hosts of the lab; and what the remedy is about.
+PACKAGES = {
+    "key of another, gpgv": (
+        f"W: GPG error: {REPOSITORY}  InRelease: The following signatures couldn't be verified "
+        "because the public key is not available: NO_PUBKEY 3E8E791C965C870F\nE: The "
+        f"repository '{REPOSITORY}  InRelease' is not signed.",
+        "than the one that is pinned",
+    ),
+    "key of another, sqv": (
+        f"W: OpenPGP signature verification failed: {REPOSITORY}  InRelease: Sub-process /usr/bin/sqv"
+        " returned an error code (1), error message is: Missing key "
+        "A47A558F543576EEACB9830D3E8E791C965C870F, which is needed to verify signature.\nE: "
+        f"The repository '{REPOSITORY}  InRelease' is not signed.",
+        "than the one that is pinned",
+    ),
+    "expired key": (
+        f"W: GPG error: {REPOSITORY}  InRelease: The following signatures were invalid: EXPKEYSIG "
+        f"A2326DAAFDF0A35E Some vendor\nE: The repository '{REPOSITORY}  InRelease' is not signed.",
+        "has expired; renew it",
+    ),
+    "expired signature": (
+        f"E: Release file for {REPOSITORY}/InRelease is expired (invalid since 2h 0min 1s). Updates "
+        "for this repository will not be applied.",
+        "bring the mirror up to date",
+    ),
+    "changed, gpgv": (
+        f"W: GPG error: {REPOSITORY}  InRelease: The following signatures were invalid: BADSIG "
+        "711F22122344D0D1 Vendor",
+        "not what was signed",
+    ),
+    "changed, sqv": (
+        f"W: OpenPGP signature verification failed: {REPOSITORY}  InRelease: Sub-process /usr/bin/sqv"
+        " returned an error code (1), error message is: Verifying signature:            "
+        "Message has been manipulated",
+        "not what was signed",
+    ),
+    "not mirrored": (
+        f"E: The repository '{REPOSITORY}  Release' does not have a Release file.",
+        "must have it below HOST/PATH",
+    ),
+    "no route": (
+        f"E: Failed to fetch {REPOSITORY}/InRelease  Could not connect to mirror.example:80 "
+        "(192.0.2.1). - connect (111: Connection refused)\nE: Some index files failed to "
+        "download. They have been ignored, or old ones used instead.",
+        "the host does not reach it; state package_sources_proxy",
+    ),
+    "lock": (
+        "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 1216 "
+        "(python3)\nE: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend),"
+        " is another process using it?",
+        "another program installs packages there",
+    ),
+    "full": (
+        "E: You don't have enough free space in /var/cache/apt/archives/.",
+        "make room there",
+    ),
+    "full lists": (
+        "E: Failed to fetch http://mirror.example/debian/dists/trixie/InRelease  Error "
+        "writing to file - write (28: No space left on device) [IP: 192.0.2.1 80]",
+        "make room there",
+    ),
+    "half installed": (
+        "dpkg: error processing package half (--configure):\n installed half package "
+        "post-installation script subprocess returned error exit status 1\nErrors were "
+        "encountered while processing:\n half\nE: Sub-process /usr/bin/dpkg returned an error "
+        "code (1)",
+        "dpkg --configure -a",
+    ),
+    "interrupted": (
+        "E: dpkg was interrupted, you must manually run 'sudo dpkg --configure -a' to correct the problem.",
+        "a package is half installed",
+    ),
+    "no package": (
+        "No package matching 'nvidia-open' is available",
+        "a mirror needs it too",
+    ),
+    "no version": (
+        "E: Version '999' for 'cuda-drivers' was not found",
+        "state another version",
+    ),
+    "held": (
+        "E: Held packages were changed and -y was used without --allow-change-held-packages.",
+        "see apt-mark showhold",
+    ),
+    "dnf, no package": (
+        "Failed to install some of the specified packages\nNo package nvidia-open available.",
+        "a mirror needs it too",
+    ),
+    "dnf, no route": (
+        "Failed to download metadata for repo 'runkit-cuda': Cannot download repomd.xml: "
+        "Cannot download repodata/repomd.xml: All mirrors were tried",
+        "the host does not reach it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_what_keeps_packages_from_being_installed_is_one_sentence_with_its_remedy(name: str) -> None:
+    text, remedy = PACKAGES[name]
+    line = provision.explain(text)
+    assert remedy in line
+    assert "\n" not in line
+
+
+def test_a_sentence_with_its_remedy_gets_no_other() -> None:
+    line = "the key cannot be fetched: No route to host; state package_sources_proxy"
+    assert provision.explain(line) == line
+
+
+def test_an_address_tells_no_password() -> None:
+    line = provision.explain("E: Failed to fetch http://me:hush@mirror.example/x  Connection refused")
+    assert line.startswith("E: Failed to fetch http://***@mirror.example/x  Connection refused: ")
+
+
 def test_differences_of_hosts_that_agree_stand_together() -> None:
     diff = {"before": "a\nb\n", "after": "a\nc\n", "after_header": "/etc/x"}
     long = {"prepared": "\n".join(f"line {number}" for number in range(100))}

@@ -112,8 +112,9 @@ def _failure(event: Event) -> Failure:
     data = event["event_data"]
     result = _items(data.get("res") or {}, "failed")[0]
     # A module that never began, for sudo refused say, has its reason elsewhere.
-    said = [result.get(key) for key in ("module_stdout", "module_stderr")]
-    text = str(result.get("stderr") or "\n".join(str(each) for each in (result.get("msg"), *said) if each))
+    said = [result.get(key) for key in ("msg", "failures", "module_stdout", "module_stderr")]
+    lines = [line for each in said if each for line in (each if isinstance(each, list) else [each])]
+    text = str(result.get("stderr") or "\n".join(map(str, lines)))
     text = text.strip() or "failed without a word"
     return Failure(
         _word(data, "host"),

@@ -142,4 +142,8 @@ def wait_for(true: Any, what: str, seconds: float = 30) -> float:
 def lacks() -> list[str]:
     """What keeps this machine from hosting a lab."""
     done = subprocess.run([sys.executable, PROGRAM, "check"], capture_output=True, text=True)
-    return done.stderr.splitlines()
+    # Of this machine too, for the tests: what makes and signs the packages of standins.py.
+    mine = [("gpg", "gnupg"), ("dpkg-deb", "dpkg")]
+    return done.stderr.splitlines() + [
+        f"{name}: missing; install {p}" for name, p in mine if not shutil.which(name)
+    ]

@@ -96,15 +96,11 @@ class Key:
 
 
 class StandIns:
-    """The repositories of ``packages`` for ``lab``. ``requests`` are the paths that were asked for, in order.
-
-    ``valid_for`` are the seconds from now until Valid-Until; negative means a signature that has expired.
-    """
+    """The repositories of ``packages`` for ``lab``; ``requests`` are the paths that were asked for."""
 
     def __init__(self, lab: Lab, packages: Iterable[Package] = (), *, key: Key | None = None) -> None:
         self.lab, self.packages, self.key = lab, [Package(*each) for each in packages], key or Key()
         self.requests: list[str] = []
-        self.valid_for: int | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="standins-"))
         self.stated = lab.folder / "group_vars" / "all" / "standins.yml"
 
@@ -173,27 +169,33 @@ class StandIns:
     # --- what is served ---
 
     def publish(self) -> None:
-        """Write all of it, anew after ``packages``, ``key`` or ``valid_for`` changed."""
+        """Write all of it, anew after ``packages`` or ``key`` changed."""
+        self.publish_key()
         for name, places in PLACES.items():
-            for folder, key in places:
-                self.write(key, self.key.public)
+            for folder, _ in places:
                 self.index(name, folder)
 
-    def index(self, name: str, folder: str) -> None:
+    def publish_key(self) -> None:
+        for places in PLACES.values():
+            for _, path in places:
+                self.write(path, self.key.public)
+
+    def index(self, name: str, folder: str, *, key: Key | None = None, valid_for: int | None = None) -> None:
+        """Write what there is in one repository. ``valid_for`` are the seconds from now until Valid-Until."""
         root, below = folder, ""
         if name == "docker":  # the one that is no flat repository
             root, below = folder.partition("/dists/")[0], "stable/binary-amd64/"
         entries = [self.built(root, each) for each in self.packages if each.repository == name]
         text = "\n".join(entries)
         self.write(f"{folder}/{below}Packages", text)
-        until = "" if self.valid_for is None else f"Valid-Until: {stamp(self.valid_for)}\n"
+        until = "" if valid_for is None else f"Valid-Until: {stamp(valid_for)}\n"
         digest = hashlib.sha256(text.encode()).hexdigest()
         release = (
             f"Origin: stand-in\nLabel: stand-in for {name}\nSuite: {Path(folder).name}\n"
             f"Codename: {Path(folder).name}\nDate: {stamp(-1800)}\n{until}Architectures: amd64\n"
             f"Components: stable\nSHA256:\n {digest} {len(text.encode())} {below}Packages\n"
         )
-        self.write(f"{folder}/InRelease", self.key.signed(release))
+        self.write(f"{folder}/InRelease", (key or self.key).signed(release))
 
     def built(self, root: str, package: Package) -> str:
         """Build a package, and return its paragraph of the index."""

@@ -46,7 +46,7 @@ def fingerprint(body: bytes) -> str:
     """Return the fingerprint of a public key packet (RFC 9580 section 5.5.4; of version 5, LibrePGP's).
 
     >>> fingerprint(bytes([4, 0, 0, 0, 0, 1]))
-    'F8BA3E7AC6D91FFCEB0D5A3D25D8DD00A95E59AC'
+    'BCC1653DA4E4393ADE89C8208E6D399CC45DFE81'
     """
     version = body[0] if body else 0
     if version == 4 and len(body) < 1 << 16:
@@ -168,7 +168,7 @@ def without(text: str, address: str) -> str:
     Of a one-line .list the lines, of .sources the paragraphs, of .repo the sections. Comments stay.
     """
     if re.search(r"^\s*\[.+\]\s*$", text, re.M) and not re.search(r"^\s*deb", text, re.M):
-        parts = re.split(r"(?m)^(?=\s*\[)", text)
+        parts = re.split(r"(?m)^(?=[ \t]*\[)", text)
     elif re.search(r"^Types:", text, re.M | re.I):
         parts = re.split(r"(?m)(?<=\n)(?=\s*\n)", text)
     else:
