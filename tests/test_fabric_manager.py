@@ -1,0 +1,57 @@
+"""Which version the fabric manager must have: the script of its role, on libraries as packages call them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parent.parent / "roles" / "fabric_manager" / "files" / "fabric.py"
+spec = importlib.util.spec_from_file_location("fabric", SCRIPT)
+assert spec is not None
+assert spec.loader is not None
+fabric = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(fabric)
+
+LIB = "usr/lib/x86_64-linux-gnu"
+
+
+@pytest.mark.parametrize(
+    ("names", "version"),
+    [
+        ([], ""),
+        ([f"{LIB}/libnvidia-ml.so.1", f"{LIB}/libnvidia-ml.so.580.95.05"], "580.95.05"),
+        ([f"{LIB}/nvidia/current/libnvidia-ml.so.550.163.01"], "550.163.01"),  # Debian
+        (["usr/lib64/libnvidia-ml.so.1", "usr/lib64/libnvidia-ml.so.580.173.02"], "580.173.02"),
+        (["usr/lib/aarch64-linux-gnu/libnvidia-ml.so.580.95.05"], "580.95.05"),
+        ([f"{LIB}/libnvidia-ml.so.580.95.05", f"{LIB}/libnvidia-ml.so.580.126.09"], "580.126.09"),
+        ([f"{LIB}/libnvidia-ml.so", f"{LIB}/libnvidia-ml.so.1"], ""),  # a stub, or a link that leads nowhere
+    ],
+)
+def test_the_driver_is_known_by_its_library(tmp_path: Path, names: list[str], version: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert fabric.installed(f"{tmp_path}/") == version
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.173.02  Tue Jun 23 08:38:17 UTC 2026",
+            "580.173.02",
+        ),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build", "580.95.05"),
+        ("580.95.05-0ubuntu0.24.04.1", "580.95.05"),
+        ("580.95.05-1", "580.95.05"),
+        ("", ""),
+    ],
+)
+def test_versions(text: str, version: str) -> None:
+    assert fabric.version(text) == version
+
+
+def test_a_package_that_is_not_there_has_no_version() -> None:
+    assert fabric.package("no-such-package-of-runkit") == ""
