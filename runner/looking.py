@@ -148,29 +148,30 @@ def _gone(cluster: Cluster, hosts: Sequence[Host], values: Values, cancelled: Ca
 
 def _left_out(hosts: Sequence[Host], launch_host: Host, seen: Sequence[HostView]) -> dict[str, str]:
     """Hosts that can take no part in the job, and why; all of them where it cannot be."""
-    first: dict[str, str] = {}
+    codes: dict[str, str] = {}
     for each in diagnosis.diagnose(seen):
         if each.code in DISTURBED or each.code in diagnosis.blocking(HINDERING):
-            first.setdefault(each.host, f"because of {each.code}")
-    if launch_host not in hosts or launch_host.name in first:
-        why = f"jobs start on {launch_host.name}, which cannot take part"
-        return {host.name: first.get(host.name, why) for host in hosts}
-    if disturbed := next(
-        (name for name, why in first.items() if any(code in why for code in DISTURBED)), None
-    ):
-        return {
-            host.name: first.get(host.name, f"it would disturb what runs on {disturbed}") for host in hosts
-        }
-    if len(hosts) - len(first) < 2:
-        return {host.name: first.get(host.name, "no other host is left for it") for host in hosts}
-    return first
+            codes.setdefault(each.host, each.code)
+    whys = {name: f"because of {code}" for name, code in codes.items()}
+    everybody = ""
+    if launch_host not in hosts or launch_host.name in codes:
+        everybody = f"the job would start on {launch_host.name}, which cannot take part"
+    elif disturbed := next((name for name, code in codes.items() if code in DISTURBED), ""):
+        everybody = f"because of {codes[disturbed]} on {disturbed}"
+    elif len(hosts) - len(codes) < 2:
+        everybody = "no other host is left for it"
+    return {host.name: whys.get(host.name, everybody) for host in hosts if everybody or host.name in whys}
 
 
 def _attached(
     seen: Sequence[HostView], said: Mapping[str, Any], name: str = rules_jobs.PROBE
 ) -> list[HostView]:
-    first, *others = seen
-    return [replace(first, probes={**first.probes, name: Probe(("mpirun",), 0, json.dumps(said))}), *others]
+    """To the first host that could be looked at, where rules find it."""
+    first = next((view.name for view in seen if view.unreachable is None), None)
+    probe = Probe(("mpirun",), 0, json.dumps(said))
+    return [
+        replace(view, probes={**view.probes, name: probe}) if view.name == first else view for view in seen
+    ]
 
 
 def _job(cluster: Cluster, hosts: Sequence[Host], values: Values, cancelled: Cancelled) -> dict[str, Any]:

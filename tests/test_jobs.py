@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit import wait_for
 
+from runner import diagnosis, looking
 from runner.diagnosis import meetings
+from runner.diagnosis.model import HostView, Probe
 from runner.io import inventory, jobs
 from runner.model import Host
 
@@ -127,6 +130,22 @@ def test_ranks_meet_in_pairs_and_add_up() -> None:
     assert {right for _, right in found.sums.values()} == {True}
     assert found.wrong == frozenset()
     assert 0 < min(found.latencies.values()) < 0.5
+
+
+def without(name: str, **probes: Probe) -> list[tuple[str, str]]:
+    """Who is told to take no part, and why: of two hosts one is off or has such probes; nothing starts."""
+    cluster = replace(inventory.outline("local"), hosts=tuple(Host(n, n, 1, "ssh") for n in ("a", "b")))
+    gone = None if probes else "off"
+    seen = [HostView(n, probes if n == name else {}, gone if n == name else None) for n in ("a", "b")]
+    found = diagnosis.diagnose(looking.with_job(cluster, seen, {}, lambda: False))
+    return [(each.host, each.evidence) for each in found if each.code == "mpi_job_left_out"]
+
+
+def test_where_no_two_hosts_are_left_nothing_is_started_and_that_is_told() -> None:
+    assert without("b") == [("a", "no other host is left for it")]
+    assert without("a") == [("b", "the job would start on a, which cannot take part")]
+    busy = Probe(("x",), 0, json.dumps({"lock": "/l", "held": True, "run": "r9", "processes": []}))
+    assert without("b", runs=busy) == [("a", "because of run_active on b"), ("b", "because of run_active")]
 
 
 @pytest.mark.parametrize("name", ["job.py", "ranks.py"])

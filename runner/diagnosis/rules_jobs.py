@@ -90,7 +90,7 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
 
 def figures(hosts: Sequence[HostView]) -> dict[str, Any] | None:
     """What the job measured, None where there was none; see ``meetings.figures``."""
-    said = loose.mapping(hosts[0].data(PROBE)) if hosts else {}
+    said = next((loose.mapping(host.data(PROBE)) for host in hosts if PROBE in host.probes), {})
     tries = [meetings.read(each) for each in loose.rows(said.get("tries"))]
     return meetings.figures(meetings.best(tries)) if tries else None
 
