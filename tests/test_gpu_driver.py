@@ -204,7 +204,20 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | str]] = [
     ),
     ("debian12", B200, OWN, "driver 535 does not know B200: 570 is the first for blackwell"),
     ("debian13", B200, {}, "state such a one in gpu_driver_branch, and vendor in gpu_driver_source"),
-    ("debian13", V100, VENDOR, "NVIDIA's repository for Debian 13.8 has no driver 580, only 590 and later;"),
+    (
+        "debian13",
+        V100,
+        {**VENDOR, **branch("580")},
+        "NVIDIA's repository for Debian 13.8 has no driver 580, only 590 and later;",
+    ),
+    (
+        "debian13",
+        V100,
+        VENDOR,
+        "driver 620 does not know Tesla V100 SXM2 32GB: 580 is the last for volta; NVIDIA's repository for "
+        "Debian 13.8 has none before 590; leave",
+    ),
+    ("debian13", H100, VENDOR, {"branch": "620", "packages": ["nvidia-open"]}),
     ("debian12", V100, {**OWN, **branch("580")}, "Debian 12.15 itself has driver 535, not 580; leave"),
     ("rocky9", V100, OWN, "Rocky 9.6 has no driver of its own; leave gpu_driver_source out"),
     (
