@@ -16,6 +16,8 @@ import yaml
 from hosts import Lab
 from standins import DOCA, Package, StandIns
 
+pytestmark = pytest.mark.xdist_group("rdma")
+
 RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=(\d+) failed=(\d+) ", re.MULTILINE)
 TAGS = ("--tags", "package_sources,rdma")
 PORT = "/root/rdma/mlx5_0/ports/1"
@@ -77,7 +79,7 @@ def pair(bare: Lab) -> Lab:
 
 def test_check_shows_what_would_be_installed(pair: Lab) -> None:
     with stated(pair):
-        done = pair.runner("provision", "--check", *TAGS, check=0, timeout=150)
+        done = pair.runner("provision", "--check", *TAGS, check=0, timeout=290)
     assert "rdma: Stack | Install the distribution's packages for RDMA" in done.stdout
     assert "no RDMA device is on the host, cluster_fabric says infiniband" in done.stderr
     for host in pair.hosts:
@@ -88,7 +90,7 @@ def test_the_packages_are_installed_and_run(pair: Lab) -> None:
     first, second = pair.hosts
     with stated(pair, rdma_subnet_manager=True):
         done = pair.runner("provision", *TAGS, check=0, timeout=290)
-        again = pair.runner("provision", *TAGS, check=0, timeout=150)
+        again = pair.runner("provision", *TAGS, check=0, timeout=290)
     assert all(counts[0] > 0 for counts in recap(done).values())
     assert f"{first}, {second}: no RDMA device is on the host" in done.stderr
     assert recap(again) == dict.fromkeys(pair.hosts, (0, 0, 0))
@@ -109,12 +111,12 @@ def test_links_are_verified_where_there_is_a_device(pair: Lab) -> None:
     sh(pair, first, port("4: ACTIVE", "5: LinkUp", "InfiniBand"))
     sh(pair, second, port("1: DOWN", "2: Polling", "InfiniBand"))
     with stated(pair, rdma_devices="/root/rdma"):
-        done = pair.runner("provision", "--tags", "rdma", check=1, timeout=200)
+        done = pair.runner("provision", "--tags", "rdma", check=1, timeout=290)
         assert recap(done) == {first: (0, 0, 0), second: (0, 0, 1)}
         (said,) = [line for line in done.stderr.splitlines() if line.startswith("runkit: ")]
         assert said.startswith(f"runkit: {second}: rdma: no RDMA port is active: mlx5_0/1 is DOWN, Polling: ")
         sh(pair, second, port("4: ACTIVE", "5: LinkUp", "Ethernet"))
-        done = pair.runner("provision", "--tags", "rdma", check=1, timeout=200)
+        done = pair.runner("provision", "--tags", "rdma", check=1, timeout=290)
         assert "no active port has link layer InfiniBand: mlx5_0/1 has Ethernet" in done.stderr
 
 
@@ -126,8 +128,8 @@ def test_peer_memory_takes_an_ofed_that_stays_as_it_is(pair: Lab) -> None:
     sh(pair, second, f"printf '#!/bin/sh\\necho MLNX_OFED_LINUX-24.10-3.2.5.0:\\n' >{ofed}; chmod 755 {ofed}")
     conf = "/etc/modules-load.d/nvidia-peermem.conf"
     with stated(pair, **V100):
-        done = pair.runner("provision", "--tags", "rdma", check=0, timeout=200)
-        again = pair.runner("provision", "--tags", "rdma", check=0, timeout=200)
+        done = pair.runner("provision", "--tags", "rdma", check=0, timeout=290)
+        again = pair.runner("provision", "--tags", "rdma", check=0, timeout=290)
     assert f"{second}: MLNX_OFED_LINUX-24.10-3.2.5.0 is there, and left as it is" in done.stderr
     assert (
         f"{first}: volta with the proprietary driver reach the network card only by nvidia-peermem"
@@ -148,15 +150,15 @@ def test_doca_is_installed_and_asks_for_a_reboot(pair: Lab) -> None:
     rdma = ("provision", *TAGS, "--limit", first)
     packages = [Package(headers, "1", repository="doca"), jealous]
     with stated(pair, rdma_stack="doca", **V100), StandIns(pair, packages) as repository:
-        done = pair.runner(*rdma, check=1, timeout=280)
+        done = pair.runner(*rdma, check=1, timeout=290)
         assert f"runkit: {first}: rdma: doca-ofed would remove packages of the distribution" in done.stderr
         assert sh(pair, first, "command -v ibv_devinfo")
 
         repository.packages = [packages[0], jealous._replace(version="2", fields="")]
         repository.publish()
         sh(pair, first, "apt-get update -qq")
-        done = pair.runner(*rdma, check=0, timeout=280)
-        again = pair.runner(*rdma, check=0, timeout=280)
+        done = pair.runner(*rdma, check=0, timeout=290)
+        again = pair.runner(*rdma, check=0, timeout=290)
     assert any(f"/doca/{DOCA}/" in path for path in repository.requests)
     assert sh(pair, first, "ofed_info -s") == "OFED-internal-25.10-1.2.3:\n"
     assert sh(pair, first, "cat /run/reboot-required.pkgs") == "doca-ofed\n"
