@@ -71,97 +71,91 @@ def stated(lab: Lab, **variables: object) -> Iterator[None]:
         path.write_text(before)
 
 
-@pytest.fixture(scope="module")
-def pair(bare: Lab) -> Lab:
-    """The two hosts, with what is looked at: nothing installed yet."""
-    return bare
-
-
-def test_check_shows_what_would_be_installed(pair: Lab) -> None:
-    with stated(pair):
-        done = pair.runner("provision", "--check", *TAGS, check=0, timeout=290)
+def test_check_shows_what_would_be_installed(bare: Lab) -> None:
+    with stated(bare):
+        done = bare.runner("provision", "--check", *TAGS, check=0, timeout=290)
     assert "rdma: Stack | Install the distribution's packages for RDMA" in done.stdout
     assert "no RDMA device is on the host, cluster_fabric says infiniband" in done.stderr
-    for host in pair.hosts:
-        assert pair.sudo(host, "command -v ibv_devinfo").stdout == ""
+    for host in bare.hosts:
+        assert bare.sudo(host, "command -v ibv_devinfo").stdout == ""
 
 
-def test_the_packages_are_installed_and_run(pair: Lab) -> None:
-    first, second = pair.hosts
-    with stated(pair, rdma_subnet_manager=True):
-        done = pair.runner("provision", *TAGS, check=0, timeout=290)
-        again = pair.runner("provision", *TAGS, check=0, timeout=290)
+def test_the_packages_are_installed_and_run(bare: Lab) -> None:
+    first, second = bare.hosts
+    with stated(bare, rdma_subnet_manager=True):
+        done = bare.runner("provision", *TAGS, check=0, timeout=290)
+        again = bare.runner("provision", *TAGS, check=0, timeout=290)
     assert all(counts[0] > 0 for counts in recap(done).values())
     assert f"{first}, {second}: no RDMA device is on the host" in done.stderr
-    assert recap(again) == dict.fromkeys(pair.hosts, (0, 0, 0))
-    for host in pair.hosts:
-        said = pair.sudo(host, "ibv_devinfo")
+    assert recap(again) == dict.fromkeys(bare.hosts, (0, 0, 0))
+    for host in bare.hosts:
+        said = bare.sudo(host, "ibv_devinfo")
         # With a kernel that has no modules for RDMA, the second.
         none = ("No IB devices found", "Failed to get IB devices list: Function not implemented")
         assert said.stderr.strip() in none
         for program in ("ibstat", "ib_write_bw", "rping", "mstconfig"):
-            assert sh(pair, host, f"command -v {program}")
+            assert sh(bare, host, f"command -v {program}")
     # The subnet manager is the launch host's, and without a device it does not run.
-    assert pair.sudo(first, "systemctl is-enabled opensm").stdout == "enabled\n"
-    assert pair.sudo(second, "command -v opensm").stdout == ""
+    assert bare.sudo(first, "systemctl is-enabled opensm").stdout == "enabled\n"
+    assert bare.sudo(second, "command -v opensm").stdout == ""
 
 
-def test_links_are_verified_where_there_is_a_device(pair: Lab) -> None:
-    first, second = pair.hosts
-    sh(pair, first, port("4: ACTIVE", "5: LinkUp", "InfiniBand"))
-    sh(pair, second, port("1: DOWN", "2: Polling", "InfiniBand"))
-    with stated(pair, rdma_devices="/root/rdma"):
-        done = pair.runner("provision", "--tags", "rdma", check=1, timeout=290)
+def test_links_are_verified_where_there_is_a_device(bare: Lab) -> None:
+    first, second = bare.hosts
+    sh(bare, first, port("4: ACTIVE", "5: LinkUp", "InfiniBand"))
+    sh(bare, second, port("1: DOWN", "2: Polling", "InfiniBand"))
+    with stated(bare, rdma_devices="/root/rdma"):
+        done = bare.runner("provision", "--tags", "rdma", check=1, timeout=290)
         assert recap(done) == {first: (0, 0, 0), second: (0, 0, 1)}
         (said,) = [line for line in done.stderr.splitlines() if line.startswith("runkit: ")]
         assert said.startswith(f"runkit: {second}: rdma: no RDMA port is active: mlx5_0/1 is DOWN, Polling: ")
-        sh(pair, second, port("4: ACTIVE", "5: LinkUp", "Ethernet"))
-        done = pair.runner("provision", "--tags", "rdma", check=1, timeout=290)
+        sh(bare, second, port("4: ACTIVE", "5: LinkUp", "Ethernet"))
+        done = bare.runner("provision", "--tags", "rdma", check=1, timeout=290)
         assert "no active port has link layer InfiniBand: mlx5_0/1 has Ethernet" in done.stderr
 
 
-def test_peer_memory_takes_an_ofed_that_stays_as_it_is(pair: Lab) -> None:
-    first, second = pair.hosts
-    for host in pair.hosts:
-        sh(pair, host, tree(bus()))
+def test_peer_memory_takes_an_ofed_that_stays_as_it_is(bare: Lab) -> None:
+    first, second = bare.hosts
+    for host in bare.hosts:
+        sh(bare, host, tree(bus()))
     ofed = "/usr/bin/ofed_info"
-    sh(pair, second, f"printf '#!/bin/sh\\necho MLNX_OFED_LINUX-24.10-3.2.5.0:\\n' >{ofed}; chmod 755 {ofed}")
+    sh(bare, second, f"printf '#!/bin/sh\\necho MLNX_OFED_LINUX-24.10-3.2.5.0:\\n' >{ofed}; chmod 755 {ofed}")
     conf = "/etc/modules-load.d/nvidia-peermem.conf"
-    with stated(pair, **V100):
-        done = pair.runner("provision", "--tags", "rdma", check=0, timeout=290)
-        again = pair.runner("provision", "--tags", "rdma", check=0, timeout=290)
+    with stated(bare, **V100):
+        done = bare.runner("provision", "--tags", "rdma", check=0, timeout=290)
+        again = bare.runner("provision", "--tags", "rdma", check=0, timeout=290)
     assert f"{second}: MLNX_OFED_LINUX-24.10-3.2.5.0 is there, and left as it is" in done.stderr
     assert (
         f"{first}: volta with the proprietary driver reach the network card only by nvidia-peermem"
         in done.stderr
     )
-    assert pair.sudo(first, f"test -e {conf}").returncode == 1
-    assert sh(pair, second, f"tail -n 1 {conf}") == "nvidia-peermem\n"
+    assert bare.sudo(first, f"test -e {conf}").returncode == 1
+    assert sh(bare, second, f"tail -n 1 {conf}") == "nvidia-peermem\n"
     assert recap(done) == {first: (0, 0, 0), second: (1, 0, 0)}
-    assert recap(again) == dict.fromkeys(pair.hosts, (0, 0, 0))
+    assert recap(again) == dict.fromkeys(bare.hosts, (0, 0, 0))
 
 
-def test_doca_is_installed_and_asks_for_a_reboot(pair: Lab) -> None:
+def test_doca_is_installed_and_asks_for_a_reboot(bare: Lab) -> None:
     """A stand-in of the same name, with the headers that its modules would be built against."""
-    first = pair.hosts[0]
-    headers = f"linux-headers-{sh(pair, first, 'uname -r').strip()}"
+    first = bare.hosts[0]
+    headers = f"linux-headers-{sh(bare, first, 'uname -r').strip()}"
     ofed = {"/usr/bin/ofed_info": "#!/bin/sh\necho OFED-internal-25.10-1.2.3:\n"}
     jealous = Package("doca-ofed", "1", repository="doca", files=ofed, fields="Conflicts: rdma-core")
     rdma = ("provision", *TAGS, "--limit", first)
     packages = [Package(headers, "1", repository="doca"), jealous]
-    with stated(pair, rdma_stack="doca", **V100), StandIns(pair, packages) as repository:
-        done = pair.runner(*rdma, check=1, timeout=290)
+    with stated(bare, rdma_stack="doca", **V100), StandIns(bare, packages) as repository:
+        done = bare.runner(*rdma, check=1, timeout=290)
         assert f"runkit: {first}: rdma: doca-ofed would remove packages of the distribution" in done.stderr
-        assert sh(pair, first, "command -v ibv_devinfo")
+        assert sh(bare, first, "command -v ibv_devinfo")
 
         repository.packages = [packages[0], jealous._replace(version="2", fields="")]
         repository.publish()
-        sh(pair, first, "apt-get update -qq")
-        done = pair.runner(*rdma, check=0, timeout=290)
-        again = pair.runner(*rdma, check=0, timeout=290)
+        sh(bare, first, "apt-get update -qq")
+        done = bare.runner(*rdma, check=0, timeout=290)
+        again = bare.runner(*rdma, check=0, timeout=290)
     assert any(f"/doca/{DOCA}/" in path for path in repository.requests)
-    assert sh(pair, first, "ofed_info -s") == "OFED-internal-25.10-1.2.3:\n"
-    assert sh(pair, first, "cat /run/reboot-required.pkgs") == "doca-ofed\n"
-    assert sh(pair, first, "tail -n 1 /etc/modules-load.d/nvidia-peermem.conf") == "nvidia-peermem\n"
+    assert sh(bare, first, "ofed_info -s") == "OFED-internal-25.10-1.2.3:\n"
+    assert sh(bare, first, "cat /run/reboot-required.pkgs") == "doca-ofed\n"
+    assert sh(bare, first, "tail -n 1 /etc/modules-load.d/nvidia-peermem.conf") == "nvidia-peermem\n"
     assert "is there, and left as it is" not in done.stderr + again.stderr
     assert recap(again) == {first: (0, 0, 0)}
