@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -183,12 +184,81 @@ def test_mirror_takes_the_place_of_servers_and_only_once(family: str) -> None:
         assert text == wanted
 
 
+# --- what stands in the way of packages ----------------------------------------------------
+
+STATUS = """\
+Package: whole
+Status: install ok installed
+
+Package: unpacked
+Status: install ok unpacked
+
+Package: begun
+Status: install reinstreq half-installed
+
+Package: failed
+Status: hold ok half-configured
+
+Package: waits
+Status: install ok triggers-pending
+
+Package: gone
+Status: deinstall ok config-files
+"""
+
+
+def test_packages_that_are_half_installed(tmp_path: Path) -> None:
+    """Of the states that dpkg(1) has, those that keep apt from installing anything else."""
+    state = module("package_sources/files/state.py")
+    (tmp_path / "updates").mkdir()
+    state.STATUS, state.UPDATES = tmp_path / "status", tmp_path / "updates"
+    assert state.half() == []  # no dpkg here
+    state.STATUS.write_text(STATUS)
+    assert state.half() == ["begun", "failed", "unpacked"]
+    state.STATUS.write_text(STATUS.partition("\n\n")[0])
+    assert state.half() == []
+    (state.UPDATES / "0001").write_text("")  # dpkg was ended in the middle
+    assert state.half() == ["dpkg's journal"]
+
+
+def test_who_holds_a_lock_is_named_and_waited_for(tmp_path: Path) -> None:
+    state = module("package_sources/files/state.py")
+    lock = tmp_path / "lock"
+    lock.touch()
+    state.LOCKS = (str(tmp_path / "none"), str(lock))
+    assert state.held(0) == ""
+    script = f"import fcntl, sys; f = open({str(lock)!r}, 'w'); fcntl.lockf(f, 2); print(1, flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{script}; sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert re.fullmatch(rf"python[\d.]* \(process {holder.pid}\)", state.held(0))
+        timer = threading.Timer(0.2, holder.stdin.close)
+        timer.start()
+        assert state.held(30) == ""  # it lets go meanwhile
+    timer.join()
+
+
+def test_room_is_that_of_the_disk_where_a_folder_will_be(tmp_path: Path) -> None:
+    state = module("package_sources/files/state.py")
+    mib = shutil.disk_usage(tmp_path).free >> 20
+    assert abs(state.free(str(tmp_path / "not" / "yet")) - mib) < 1000
+    assert state.free("/proc/self") == 0
+
+
 # --- what known_hosts is -------------------------------------------------------------------
 
 
 def ssh_trust() -> ModuleType:
-    path = ROOT / "roles" / "ssh_trust" / "filter_plugins" / "ssh_trust.py"
-    spec = importlib.util.spec_from_file_location("ssh_trust", path)
+    return module("ssh_trust/filter_plugins/ssh_trust.py")
+
+
+def module(name: str) -> ModuleType:
+    """A program or plugin of a role, by its path below roles/."""
+    path = ROOT / "roles" / name
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -65,6 +65,12 @@ class Site:
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (tree / name).write_text(text)
 
+    @property
+    def proxy(self) -> str:
+        """The lab's own, which has a way out that its hosts have not; it serves as a mirror too."""
+        hosts = yaml.safe_load((self.lab.folder / "hosts.yml").read_text())
+        return str(hosts["all"]["vars"]["package_sources_proxy"])
+
     def state(self, host: str, **variables: object) -> None:
         """Put them into the inventory for one host; none takes them out again."""
         path = self.lab.folder / "host_vars" / f"{host}.yml"
@@ -111,7 +117,9 @@ def test_a_key_that_is_not_pinned_is_not_put_in_place_and_other_hosts_go_on(site
     for host in site.lab.hosts:
         assert site.sh(host, "ip route show default") == ""
     site.sh(site.second, f"echo 'deb http://{NVIDIA}/debian13/x86_64/ /' > /etc/apt/sources.list.d/cuda.list")
+    # The first has a proxy for the distribution's packages, the second a mirror.
     site.state(site.first, vendor_sources_repositories={"cuda": {"fingerprints": ["0" * 40]}})
+    site.state(site.second, package_sources_proxy="", package_sources_mirror=f"{site.proxy}/deb.debian.org")
     failed, ended, output = site.provision()
     assert list(failed) == [site.first], output
     assert f"Failed to fetch http://{NVIDIA}" in output, output  # somebody else's, and so not refused
@@ -120,11 +128,15 @@ def test_a_key_that_is_not_pinned_is_not_put_in_place_and_other_hosts_go_on(site
     assert ended[site.second] > 0
     assert site.sh(site.second, "dpkg-query -Wf '${Version}' cuda-drivers") == "580.95.05-1"  # not the newest
     assert site.sh(site.second, "cat /etc/apt/sources.list.d/cuda.list") == ""
+    assert "http://deb.debian.org" not in site.sh(site.second, "apt-get indextargets")
 
     site.state(site.first)
-    site.works()
+    site.works("--tags", "vendor")
+
+
+def test_where_all_is_there_nothing_is_fetched_or_changed(site: Site) -> None:
     site.mirror.requests.clear()
-    failed, ended, output = site.provision()
+    _, ended, output = site.provision()
     assert ended == dict.fromkeys(site.lab.hosts, 0), output
     assert site.mirror.requests == []  # the right key is there
 
@@ -133,7 +145,7 @@ def test_signatures(site: Site) -> None:
     folders = {site.first: f"{NVIDIA}/debian12/x86_64", site.second: f"{NVIDIA}/debian13/x86_64"}
     old, other = Key(born=-200000, expires=-100000), Key()
     try:
-        # By a key that has expired since, which apt of Debian 13 lets pass; and so long ago that it counts no more.
+        # By a key that has expired since, which apt of Debian 13 lets pass; and too long ago.
         site.both(FORGET)
         site.mirror.index("cuda", folders[site.first], key=old)
         site.mirror.write(f"{folders[site.first]}/3bf863cc.pub", old.public)
@@ -218,8 +230,10 @@ def test_a_full_disk_and_no_route(site: Site) -> None:
     assert mirror in failed[site.second], output
     assert "the host does not reach it; state package_sources_proxy" in failed[site.second]
     site.sh(site.first, "umount /var/cache/apt/archives")
-
     site.state(site.second)
+
+
+def test_a_mirror_that_is_gone(site: Site) -> None:
     site.both("rm -f /etc/apt/keyrings/runkit-cuda.asc")
     site.mirror.end()
     try:
@@ -229,7 +243,7 @@ def test_a_full_disk_and_no_route(site: Site) -> None:
     for host in site.lab.hosts:
         assert "cannot be fetched: Connection refused" in failed[host], output
         assert "for a host without a way to the internet vendor_sources_mirror" in failed[host]
-    site.works()
+    site.works("--tags", "vendor")
 
 
 @contextlib.contextmanager
@@ -256,12 +270,9 @@ def watched(lab: Lab) -> Iterator[list[str]]:
 
 
 def test_passwords_are_seen_nowhere(site: Site) -> None:
-    proxy = yaml.safe_load((site.lab.folder / "hosts.yml").read_text())["all"]["vars"][
-        "package_sources_proxy"
-    ]
     secret = f"//runkit:{PASSWORD}@"
     right = {
-        "package_sources_proxy": proxy.replace("//", secret),
+        "package_sources_proxy": site.proxy.replace("//", secret),
         "vendor_sources_mirror": site.mirror.url.replace("//", secret),
     }
     site.state(site.first, **right)
@@ -270,12 +281,11 @@ def test_passwords_are_seen_nowhere(site: Site) -> None:
     site.both("rm -f /etc/apt/keyrings/runkit-cuda.asc; rm -rf /var/lib/apt/lists/*Release")
     with watched(site.lab) as seen:
         failed, _, output = site.provision()
-        checked = site.provision("--check")[2]
     assert list(failed) == [site.second], output
     assert ":9/" in failed[site.second]
     assert seen == []
     log = (site.lab.work / "runs" / f"provision-{site.lab.name}.log").read_text()
-    assert PASSWORD not in output + checked + log
+    assert PASSWORD not in output + log
     for host in site.lab.hosts:
         found = site.sh(
             host, f"grep -rlF {PASSWORD} /etc /var /home /root /tmp /run 2>/dev/null || true"
@@ -286,4 +296,3 @@ def test_passwords_are_seen_nowhere(site: Site) -> None:
         }
         assert {site.sh(host, f"stat -c %a {path}") for path in found} == {"600\n"}
         site.state(host)
-    site.works()

@@ -95,4 +95,5 @@ def main(seconds, *paths):
     print(json.dumps({**found, "free": {path: free(path) for path in paths}}))
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])
