@@ -1,7 +1,7 @@
 """Debian's own GPU driver on real hosts, from bare to a module for their kernel: 535 on Debian 12, 550 on 13.
 
 The PCI tree is a stand-in with the ids of V100s. The kernel that runs is this machine's, so the hosts are
-told for which one of Debian's the module is made; DKMS makes it as anywhere, and it is never loaded. That takes
+told for which one of Debian's the module is made; DKMS makes it as anywhere, and it is never loaded. It takes
 minutes of both cores and 450 MB of packages, hence not in ``make test-lab``.
 """
 

@@ -3,7 +3,7 @@
 Prints a JSON object:
 
 * packages: name to version of what is installed in full; held: names that apt holds
-* module: version, license and filename of the kernel module that KERNEL has
+* module: version and license of the kernel module that KERNEL has
 * loaded: the version that runs; nouveau: whether that one is loaded
 * blacklisted: whether nouveau is kept from being loaded
 * runfile: whether a .run file left its uninstaller
@@ -26,6 +26,7 @@ PACKAGES = re.compile(
 )
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MODULES = ("nvidia", "nvidia-current", "nvidia-current-open")  # Debian gives its own names to what it builds
+FIELDS = ("version", "license")
 
 
 def output(*argv):
@@ -65,12 +66,11 @@ def packages(root):
 
 
 def module(kernel, root):
-    """Return version, license and file of the kernel's module; {} where it has none."""
+    """Return version and license of the kernel's module; {} where it has none."""
     for name in MODULES:
-        said = output("modinfo", "-b", root, "-k", kernel, "-0", name).split("\0")
-        known = dict(line.split(":", 1) for line in said if ":" in line)
-        if "version" in known:
-            return {key: known.get(key, "").strip() for key in ("version", "license", "filename")}
+        said = [output("modinfo", "-b", root, "-k", kernel, "-F", field, name).strip() for field in FIELDS]
+        if all(said):
+            return dict(zip(FIELDS, said))
     return {}
 
 
