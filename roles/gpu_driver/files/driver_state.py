@@ -68,9 +68,11 @@ def packages(root):
 def module(kernel, root):
     """Return version and license of the kernel's module; {} where it has none."""
     for name in MODULES:
-        said = [output("modinfo", "-b", root, "-k", kernel, "-F", field, name).strip() for field in FIELDS]
-        if all(said):
-            return dict(zip(FIELDS, said))
+        said = {
+            field: output("modinfo", "-b", root, "-k", kernel, "-F", field, name).strip() for field in FIELDS
+        }
+        if all(said.values()):
+            return said
     return {}
 
 
