@@ -29,20 +29,21 @@ def broken(text: str) -> str:
 def merged(text: str, missing: Mapping[str, Any], stated: Mapping[str, Any]) -> str:
     """Return ``text`` with what is ``missing`` filled in, and what is ``stated`` put in any case.
 
-    Objects are merged key by key. Lists are added to: an element such as ``native.cgroupdriver=cgroupfs`` is
-    there already where one with the same words before the "=" is. Where nothing is to be done, every byte
-    stays as it is. Raises ValueError where ``text`` is ``broken``.
+    Objects in it are merged key by key; what is in these is whole: a runtime, or a limit, is somebody's or ours.
+    Lists are added to: an element such as ``native.cgroupdriver=cgroupfs`` is there already where one with the
+    same words before the "=" is. Where nothing is to be done, every byte stays as it is. Raises ValueError
+    where ``text`` is ``broken``.
     """
     document = json.loads(text or "{}")
     result = _put(_put(document, missing, force=False), stated, force=True)
     return text if result == document else json.dumps(result, indent=4) + "\n"
 
 
-def _put(old: Any, new: Any, *, force: bool) -> Any:
-    if isinstance(old, dict) and isinstance(new, Mapping):
+def _put(old: Any, new: Any, *, force: bool, levels: int = 2) -> Any:
+    if levels and isinstance(old, dict) and isinstance(new, Mapping):
         result = copy.copy(old)
         for key, value in new.items():
-            result[key] = _put(old[key], value, force=force) if key in old else value
+            result[key] = _put(old[key], value, force=force, levels=levels - 1) if key in old else value
         return result
     if isinstance(old, list) and isinstance(new, list):
         return _joined(old, new, force=force)

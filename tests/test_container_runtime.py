@@ -1,0 +1,124 @@
+"""What role container_runtime makes of docker's configuration, and what its programs print here."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from kit import ROOT
+
+ROLE = ROOT / "roles" / "container_runtime"
+RUNTIME = {"runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}}
+CGROUPS = {"exec-opts": ["native.cgroupdriver=cgroupfs"]}
+
+
+def loaded(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("container_runtime", ROLE / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("text", "missing", "stated", "expected"),
+    [
+        pytest.param("", RUNTIME, {}, RUNTIME, id="no file"),
+        pytest.param(
+            '{"runtimes": {"mine": {"path": "/x"}}, "debug": true}',
+            RUNTIME,
+            {},
+            {"runtimes": {"mine": {"path": "/x"}, **RUNTIME["runtimes"]}, "debug": True},
+            id="a runtime beside another",
+        ),
+        pytest.param('{"exec-opts": ["a=b"]}', CGROUPS, {}, {"exec-opts": ["a=b", *CGROUPS["exec-opts"]]}),
+        pytest.param(
+            '{"exec-opts": ["native.cgroupdriver=systemd", "a=b"]}',
+            {},
+            CGROUPS,
+            {"exec-opts": ["a=b", *CGROUPS["exec-opts"]]},
+            id="stated beats what is there",
+        ),
+        pytest.param(
+            '{"registry-mirrors": ["https://a"], "data-root": "/a"}',
+            {"data-root": "/b"},
+            {"registry-mirrors": ["https://b"], "data-root": "/c"},
+            {"registry-mirrors": ["https://a", "https://b"], "data-root": "/c"},
+            id="lists are added to",
+        ),
+    ],
+)
+def test_what_is_missing_is_added(
+    text: str, missing: dict[str, Any], stated: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    merged = loaded("filter_plugins/container_runtime.py").merged
+    once = merged(text, missing, stated)
+    assert json.loads(once) == expected
+    assert merged(once, missing, stated) == once
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ('{"default-shm-size" :"8G" ,"z":1, "a":2}', {"default-shm-size": "1G"}),
+        ('{"exec-opts":["native.cgroupdriver=systemd"]}', CGROUPS),
+        ('{"features":{"cdi":false}}', {"features": {"cdi": True}}),
+        ('{"runtimes":{"nvidia":{"path":"/opt/nvidia-container-runtime"}}}\n', RUNTIME),
+        ('{"default-ulimits":{"memlock":{"Hard":65536}}}', {"default-ulimits": {"memlock": {"Soft": -1}}}),
+        ('{"runtimes": []}', RUNTIME),  # docker says itself what it thinks of that
+    ],
+)
+def test_what_somebody_stated_stays_to_the_byte(text: str, missing: dict[str, Any]) -> None:
+    assert loaded("filter_plugins/container_runtime.py").merged(text, missing, {}) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("{}", ""),
+        ('{"debug": tru}', "line 1, column 11: Expecting value"),
+        ('{\n  "a": 1,\n}', "line 3, column 1: "),
+        ("[]", "line 1, column 1: not an object"),
+        ("[" * 100000, "it is nested too deep"),
+    ],
+)
+def test_what_docker_does_not_read(text: str, expected: str) -> None:
+    said = loaded("filter_plugins/container_runtime.py").broken(text)
+    assert said == expected if not expected.endswith(" ") else said.startswith(expected)
+
+
+def test_the_image_has_what_its_programs_need(tmp_path: Path) -> None:
+    raw = loaded("files/start_container.py").image(["/usr/bin/cat"])
+    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+        names = {f"/{each.name}" for each in archive.getmembers() if each.isfile()}
+    listed = subprocess.run(["ldd", "/usr/bin/cat"], capture_output=True, text=True, check=True).stdout
+    assert names == {"/usr/bin/cat", *re.findall(r"(/\S+) \(0x", listed)}
+    assert len(names) > 2  # itself, what loads it, and a library
+
+
+def test_no_engine_is_one_sentence(tmp_path: Path) -> None:
+    argv = [sys.executable, ROLE / "files" / "start_container.py", str(tmp_path / "docker"), "1"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{tmp_path}/docker: No such file or directory\n"
+
+
+def test_what_dpkg_has_is_seen() -> None:
+    argv = [sys.executable, ROLE / "files" / "look.py", "root,nobody-of-that-name", "dpkg", "no-such-package"]
+    seen = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+    shown = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "dpkg"], capture_output=True, text=True)
+    assert seen["packages"]["dpkg"] == shown.stdout
+    assert "no-such-package" not in seen["packages"]
+    assert seen["unknown"] == ["nobody-of-that-name"]
+    assert "nobody-of-that-name" in seen["outside"]
