@@ -29,10 +29,10 @@ def broken(text: str) -> str:
 def merged(text: str, missing: Mapping[str, Any], stated: Mapping[str, Any]) -> str:
     """Return ``text`` with what is ``missing`` filled in, and what is ``stated`` put in any case.
 
-    Objects in it are merged key by key; what is in these is whole: a runtime, or a limit, is somebody's or ours.
-    Lists are added to: an element such as ``native.cgroupdriver=cgroupfs`` is there already where one with the
-    same words before the "=" is. Where nothing is to be done, every byte stays as it is. Raises ValueError
-    where ``text`` is ``broken``.
+    Objects in it are merged key by key; what is in these is whole: a runtime, or a limit, is somebody's or
+    ours. Lists are added to: an element such as ``native.cgroupdriver=cgroupfs`` is there already where one
+    with the same words before the "=" is. Where nothing is to be done, every byte stays as it is. Raises
+    ValueError where ``text`` is ``broken``.
     """
     document = json.loads(text or "{}")
     result = _put(_put(document, missing, force=False), stated, force=True)
