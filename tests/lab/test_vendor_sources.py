@@ -138,7 +138,8 @@ def test_where_all_is_there_nothing_is_fetched_or_changed(site: Site) -> None:
     site.mirror.requests.clear()
     _, ended, output = site.provision()
     assert ended == dict.fromkeys(site.lab.hosts, 0), output
-    assert site.mirror.requests == []  # the right key is there
+    # The right key is there. The second host, where a list could not be read, asks again what there is.
+    assert [path for path in site.mirror.requests if not path.endswith("/InRelease")] == []
 
 
 def test_signatures(site: Site) -> None:
