@@ -194,11 +194,17 @@ systemd-run --quiet --unit=locker python3 /root/lock.py; sleep 1
 """
 
 
+FETCH = """python3 -c 'import urllib.request as u; u.urlretrieve("{}", "/root/it.deb")'; """
+
+
 def test_a_held_lock_and_packages_that_are_half_installed(site: Site) -> None:
     for host in site.lab.hosts:
         site.state(host, package_sources_lock_timeout=1)
     site.sh(site.first, LOCK)
-    site.sh(site.second, "touch /root/refuse; apt-get install -qq half-way >/dev/null 2>&1 || true")
+    deb = f"{site.mirror.url}/{NVIDIA}/debian13/x86_64/half-way_1.0-1_amd64.deb"
+    site.sh(
+        site.second, FETCH.format(deb) + "touch /root/refuse; dpkg -i /root/it.deb >/dev/null 2>&1 || true"
+    )
     failed, _, output = site.provision("--tags", "package_sources")
     assert re.search(
         r"package_sources: python3 \(process \d+\) has had the packages locked for 1 s", failed[site.first]
