@@ -99,8 +99,8 @@ def test_the_driver_is_installed_built_and_held(hosts: Lab) -> None:
             "nvidia-persistenced",
         } <= held
         assert "blacklist nouveau" in sh(hosts, host, "cat /etc/modprobe.d/*.conf")
-        assert f"{host}: gpu_driver: cluster_driver says 580.173.02, the driver is {version}" in done.stderr
-        assert f"is a container, so the driver {version} is installed and not loaded" in done.stderr
+        assert f"{host}: cluster_driver says 580.173.02, the driver is {version}" in done.stderr
+        assert f"{host}: is a container, so the driver {version} is installed and not loaded" in done.stderr
 
 
 def test_second_run_changes_nothing(hosts: Lab) -> None:
@@ -125,9 +125,17 @@ def test_upgrades_leave_the_driver_alone(hosts: Lab) -> None:
     policy = sh(hosts, host, "apt-cache policy nvidia-smi")
     assert "620.1-1" in policy
     assert re.search(r"Candidate: 535\.", policy)
-    assert "nvidia" not in sh(
-        hosts, host, "apt-get -s -o APT::Get::Ignore-Hold=1 dist-upgrade | grep '^Inst' || true"
+    simulated = "apt-get -s {} dist-upgrade | grep -E '^Inst|kept back|^  nvidia' || true"
+    assert "nvidia" not in sh(hosts, host, simulated.format("-o APT::Ignore-Hold=1"))  # the pin alone
+    sh(hosts, host, "mv /etc/apt/preferences.d/runkit-gpu-driver /root")
+    assert "Inst nvidia-smi" in sh(hosts, host, simulated.format("-o APT::Ignore-Hold=1"))
+    assert "Inst nvidia-smi" not in sh(hosts, host, simulated.format(""))  # the hold alone
+    sh(
+        hosts,
+        host,
+        "mv /root/runkit-gpu-driver /etc/apt/preferences.d; rm /etc/apt/sources.list.d/newer.list",
     )
+    sh(hosts, host, "apt-get -q update")
 
 
 def test_what_dkms_did_not_build_is_told_and_made_up_for(hosts: Lab) -> None:
