@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from os_hosts import NAMES, address, altered, cluster, data
 
-from runner import diagnosis
 from runner.diagnosis import rules_jobs
 from runner.diagnosis.model import Finding, HostView
 
@@ -58,14 +57,19 @@ def attempt(told: list[Line], err: str = "", of: int = 4, **more: Any) -> Line:
     return {"out": "Welcome\n" + out, "err": err, "why": None, "hosts": addresses, "slot_s": 0.5, **more}
 
 
-def seen(*tries: Line, left_out: dict[str, str] | None = None) -> list[HostView]:
-    first, *others = cluster()
+def seen(*tries: Line, left_out: dict[str, str] | None = None, cards: bool = True) -> list[HostView]:
+    first, *others = cluster(card_model="Tesla V100-SXM2-32GB") if cards else cluster()
     said = {"left_out": left_out or {}, "tries": list(tries)}
     return [altered(first, **{rules_jobs.PROBE: data(said)}), *others]
 
 
 def codes(views: list[HostView]) -> list[tuple[str, str]]:
-    return [(each.host, each.code) for each in diagnosis.diagnose(views)]
+    return [(each.host, each.code) for each in diagnosed(views)]
+
+
+def diagnosed(views: list[HostView]) -> list[Finding]:
+    """What the job shows; hosts with cards have no other looks here."""
+    return list(rules_jobs.check(views))
 
 
 def pairs_of(told: list[Line], rank: int) -> Iterator[Line]:
@@ -99,7 +103,7 @@ def test_the_figures_for_people() -> None:
 @pytest.mark.parametrize("rank", range(4))
 def test_a_host_that_falls_silent(rank: int) -> None:
     told = [line for line in without(lines(), rank) if line["event"] != "all"]
-    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    (finding,) = diagnosed(seen(attempt(told)))
     assert (finding.code, finding.host) == ("mpi_no_answer", NAMES[rank])
     assert finding.detail == "3 of 3 others got no answer"
 
@@ -109,7 +113,7 @@ def test_two_hosts_that_do_not_reach_each_other_alone() -> None:
     for line in told:
         if line["event"] == "pair" and {line["rank"], line["peer"]} == {1, 3}:
             line["met"] = False
-    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    (finding,) = diagnosed(seen(attempt(told)))
     assert (finding.code, finding.host) == ("mpi_no_answer", "gpu4")
     assert finding.evidence == "gpu4 and gpu2: no message within 0.5 s"
 
@@ -128,7 +132,7 @@ def test_of_two_hosts_the_silent_one_is_named() -> None:
 )
 def test_a_host_that_is_lost_before_ranks_meet(err: str, more: Line, shown: str) -> None:
     told = [line for line in lines() if line["event"] == "here"]
-    (finding,) = diagnosis.diagnose(seen(attempt(told, err, **more)))
+    (finding,) = diagnosed(seen(attempt(told, err, **more)))
     assert (finding.code, finding.host) == ("mpi_no_answer", "gpu3")
     assert shown in finding.evidence
 
@@ -137,13 +141,13 @@ def test_a_host_whose_rank_does_not_start() -> None:
     """The line of Python that is missing a module, recorded on a lab host without mpi4py."""
     err = "/usr/bin/python3: No module named mpi4py\n-----\nPrimary job  terminated normally, but 1 process\n"
     told = [line for line in lines() if line["event"] == "here" and line["rank"] != 2]
-    (finding,) = diagnosis.diagnose(seen(attempt(told, err)))
+    (finding,) = diagnosed(seen(attempt(told, err)))
     assert (finding.code, finding.host) == ("mpi_job_fails", "gpu3")
     assert finding.evidence == "/usr/bin/python3: No module named mpi4py"
 
 
 def test_a_job_that_starts_nowhere_is_the_launch_hosts() -> None:
-    (finding,) = diagnosis.diagnose(seen(attempt([], "mpirun: No such file or directory", why="missing")))
+    (finding,) = diagnosed(seen(attempt([], "mpirun: No such file or directory", why="missing")))
     assert (finding.code, finding.host) == ("mpi_job_fails", "gpu1")
 
 
@@ -151,7 +155,7 @@ def test_bytes_that_are_not_those_sent() -> None:
     told = lines()
     for line in pairs_of(told, 1):
         line["right"] = line["rank"] == 1  # what the others got of it is wrong
-    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    (finding,) = diagnosed(seen(attempt(told)))
     assert (finding.code, finding.host) == ("mpi_wrong_data", "gpu2")
     assert "gpu2 to gpu4" in finding.evidence
 
@@ -174,9 +178,17 @@ def test_a_host_that_sends_or_receives_at_half_of_the_rate(key: str) -> None:
     for line in pairs_of(told, 2):
         if line[key] == 2:
             line["bytes_s"] *= 0.5
-    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    (finding,) = diagnosed(seen(attempt(told)))
     assert (finding.code, finding.host) == ("mpi_slow_rate", "gpu3")
     assert finding.detail == f"data {'from' if key == 'rank' else 'to'} it has 50% of the rate between others"
+
+
+@pytest.mark.parametrize(("part", "found"), [(0.33, []), (0.1, ["mpi_slow_rate"])])
+def test_hosts_that_may_share_a_processor_differ_more(part: float, found: list[str]) -> None:
+    told = lines()
+    for line in pairs_of(told, 2):
+        line["bytes_s"] *= part
+    assert [code for _, code in codes(seen(attempt(told), cards=False))] == found
 
 
 def test_rates_that_differ_as_those_of_equal_hosts_do() -> None:
@@ -191,7 +203,7 @@ def test_a_host_whose_messages_take_longer() -> None:
     for line in pairs_of(told, 3):
         if "latency_s" in line:
             line["latency_s"] = 5e-3
-    (finding,) = diagnosis.diagnose(seen(attempt(told)))
+    (finding,) = diagnosed(seen(attempt(told)))
     assert (finding.code, finding.host) == ("mpi_slow_latency", "gpu4")
     assert finding.detail == "a message takes 5000 us, between others 40 us"
 
@@ -216,7 +228,7 @@ def test_what_was_fast_once_is_not_slow() -> None:
 
 def test_hosts_that_took_no_part_are_told() -> None:
     views = seen(attempt(lines(2), of=2), left_out={"gpu4": "because of ssh_denied"})
-    assert diagnosis.diagnose(views) == [
+    assert diagnosed(views) == [
         Finding("mpi_job_left_out", "gpu4", "because of ssh_denied", "no job between this host and others")
     ]
 

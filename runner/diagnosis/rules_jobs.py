@@ -15,6 +15,9 @@ PROBE = "job"  # of the first host; made by runner.looking
 # A link that fell back to the next lower speed, or lost half of its lanes, has half of the rate; hosts of one
 # kind on one switch are within a tenth of each other, on busy machines the best of some messages in a third.
 SLOW_RATE = 0.6
+# Hosts without cards, such as those of a rehearsal cluster, may share processors: there the best of some
+# messages was seen to differ by a factor of three.
+SLOW_RATE_SHARED = 0.2
 # One more switch on the way adds a microsecond, a wrong route or a port that sleeps hundreds.
 SLOW_LATENCY, SLOW_LATENCY_S = 3.0, 0.0002
 
@@ -83,7 +86,8 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
             if name in names and isinstance(why, str):
                 yield Finding("mpi_job_left_out", name, why, "no job between this host and others")
         if tries := [meetings.read(each) for each in loose.rows(said.get("tries"))]:
-            for finding in _job(meetings.best(tries)):
+            slow = SLOW_RATE if host.stated.has_gpus else SLOW_RATE_SHARED
+            for finding in _job(meetings.best(tries), slow):
                 if finding.host in names:
                     yield finding
 
@@ -105,7 +109,7 @@ def is_slow(findings: Sequence[Finding]) -> bool:
     return any(each.code in ("mpi_slow_rate", "mpi_slow_latency") for each in findings)
 
 
-def _job(job: Meetings) -> Iterator[Finding]:
+def _job(job: Meetings, slow: float) -> Iterator[Finding]:
     missing = [name for name in job.hosts if name not in job.here]
     if missing or not (job.met or job.through):
         yield from _lost(job) if job.lost else _not_started(job, missing)
@@ -113,7 +117,7 @@ def _job(job: Meetings) -> Iterator[Finding]:
     yield from _silent(job)
     yield from _wrong(job)
     yield from _sums(job)
-    yield from _slow_rates(job)
+    yield from _slow_rates(job, slow)
     yield from _slow_latencies(job)
 
 
@@ -193,13 +197,13 @@ def _sums(job: Meetings) -> Iterator[Finding]:
 # --- who is slow -----------------------------------------------------------------------------
 
 
-def _slow_rates(job: Meetings) -> Iterator[Finding]:
+def _slow_rates(job: Meetings, slow: float) -> Iterator[Finding]:
     for host in job.hosts:
         others = [rate for way, rate in job.rates.items() if host not in way]
         usual = median(others) if others else 0.0
         for word, end in (("to", 1), ("from", 0)):
             own = [rate for way, rate in job.rates.items() if way[end] == host]
-            if own and _most(rate < SLOW_RATE * usual for rate in own):
+            if own and _most(rate < slow * usual for rate in own):
                 rates = ", ".join(f"{rate / 1e6:.0f}" for rate in sorted(own)[:8])
                 shown = f"{word} {host}: {rates} MB/s; between others {usual / 1e6:.0f} MB/s"
                 detail = f"data {word} it has {median(own) / usual:.0%} of the rate between others"
