@@ -1,7 +1,7 @@
 """List the devices of some vendors on the PCI bus: ``pci_devices.py TREE VENDOR...``, vendors as four digits.
 
-Prints a JSON list of ``address``, ``vendor``, ``id`` and ``class`` (base class and subclass), hexadecimal in small
-letters and without prefix, in the order of addresses. Python 3.8 or later, standard library only.
+Prints a JSON list of ``address``, ``vendor``, ``id`` and ``class`` (base class and subclass), hexadecimal in
+small letters and without prefix, in the order of addresses. Python 3.8 or later, standard library only.
 """
 
 import json
