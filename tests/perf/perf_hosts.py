@@ -225,7 +225,7 @@ def named_often(hands: Hands, folder: Path, times: int) -> Iterator[Path]:
     for number, host in enumerate(hands.cluster.hosts):
         network, _, last = host.address.rpartition(".")
         own = [f"{network}.{int(last) + 10 * (turn + 4)}" for turn in range(times)]
-        link = "$(ip -o -4 address | grep -F ' $1/' | cut -d ' ' -f 2)"
+        link = "$(ip -o -4 address | grep -F \" $1/\" | cut -d ' ' -f 2)"
         add = f'for each in {" ".join(own)}; do sudo ip address replace $each/32 dev "{link}"; done'
         hands.wall(host, add, host.address)
         common = hands.variables[host.name].get("ansible_ssh_common_args", "")
