@@ -201,12 +201,6 @@ BREAKS = [
         " sed 's/^VERSION_ID=.*/VERSION_ID=\"13\"/' /root/release > /etc/os-release",
         "mv /root/release /etc/os-release",
     ),
-    broken(
-        "run_left_over",
-        "RUNKIT_RUN=20260101-000000-0000 setsid setpriv --reuid runkit --clear-groups sleep 300"
-        " >/dev/null 2>&1 & echo $! > /root/pid",
-        "kill $(cat /root/pid)",
-    ),
 ]
 
 
