@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import doctest
+import http.server
 import importlib.util
 import itertools
+import json
 import random
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -197,3 +201,32 @@ def test_pins_are_whole_fingerprints() -> None:
     pins = re.findall(r"fingerprints: \[(.+)\]", text)
     assert len(pins) >= 6
     assert all(re.fullmatch(r"[0-9A-F]{40}", pin) for pin in pins)
+
+
+def test_a_file_is_fetched_with_the_password_of_its_address() -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(200 if self.path == "/key" else 404)
+            self.end_headers()
+            self.wfile.write(b"a key")
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    program = ROOT / "roles" / "vendor_sources" / "files" / "fetch.py"
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = f"127.0.0.1:{server.server_address[1]}"
+        said = []
+        for path in ("key", "none"):
+            wanted = json.dumps({"url": f"http://me:hush%21@{place}/{path}", "proxy": ""})
+            done = subprocess.run([sys.executable, program], input=wanted, capture_output=True, text=True)
+            said.append(json.loads(done.stdout))
+        server.shutdown()
+    # "me:hush!" by coreutils' base64
+    assert asked == [("/key", "Basic bWU6aHVzaCE="), ("/none", "Basic bWU6aHVzaCE=")]
+    assert said[0] == {"content": "YSBrZXk="}
+    assert said[1] == {"error": "the server answers 404 Not Found"}

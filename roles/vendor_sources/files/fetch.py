@@ -8,6 +8,7 @@ import http.client
 import json
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 
 MOST_BYTES = 1 << 20
@@ -18,7 +19,13 @@ def fetch(url, proxy):
     """Return what is at ``url``, MOST_BYTES at most."""
     proxies = {"http": proxy, "https": proxy} if proxy else {}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
-    with opener.open(url, timeout=PATIENCE_S) as answer:
+    login, _, place = urllib.parse.urlsplit(url).netloc.rpartition("@")
+    plain = url.replace(login + "@" + place, place, 1) if login else url
+    request = urllib.request.Request(plain)  # noqa: S310 - the address is the inventory's
+    if login:  # urllib would take it for a part of the server's name
+        word = base64.b64encode(urllib.parse.unquote(login).encode()).decode()
+        request.add_unredirected_header("Authorization", "Basic " + word)
+    with opener.open(request, timeout=PATIENCE_S) as answer:
         return answer.read(MOST_BYTES)
 
 
