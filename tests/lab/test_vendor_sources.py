@@ -48,8 +48,21 @@ VENDOR = """
   vars: {vendor_sources_repository: cuda}
 - name: Install
   ansible.builtin.apt:
-    name: "{{ wanted | default('cuda-drivers=580.95.05-1') }}"
+    name: "{{ vendor_wanted }}"
 """
+
+SPECIFICATION = """
+argument_specs:
+  main:
+    options:
+      vendor_wanted: {type: str, default: "cuda-drivers=580.95.05-1"}
+"""
+FILES = {
+    "playbooks/provision.yml": PLAYBOOK,
+    "roles/vendor/tasks/main.yml": VENDOR,
+    "roles/vendor/defaults/main.yml": 'vendor_wanted: "cuda-drivers=580.95.05-1"\n',
+    "roles/vendor/meta/argument_specs.yml": SPECIFICATION,
+}
 
 
 class Site:
@@ -61,7 +74,7 @@ class Site:
         shutil.copytree(ROOT / "runner", tree / "runner")
         shutil.copytree(ROOT / "roles", tree / "roles")
         shutil.copy(ROOT / "ansible.cfg", tree)
-        for name, text in (("playbooks/provision.yml", PLAYBOOK), ("roles/vendor/tasks/main.yml", VENDOR)):
+        for name, text in FILES.items():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (tree / name).write_text(text)
 
@@ -175,8 +188,8 @@ def test_signatures(site: Site) -> None:
 
 
 def test_packages_that_are_not_there(site: Site) -> None:
-    site.state(site.first, wanted="cuda-drivers=999-1")
-    site.state(site.second, wanted="no-such-package")
+    site.state(site.first, vendor_wanted="cuda-drivers=999-1")
+    site.state(site.second, vendor_wanted="no-such-package")
     failed, _, output = site.provision("--tags", "vendor")
     for host, name in ((site.first, "cuda-drivers"), (site.second, "no-such-package")):
         assert name in failed[host], output
@@ -223,8 +236,11 @@ def test_a_held_lock_and_packages_that_are_half_installed(site: Site) -> None:
         site.state(host)
 
 
+FULL = "cd /var/cache/apt; mkdir -p archives; mount -t tmpfs -o size=8m tmpfs archives"
+
+
 def test_a_full_disk_and_no_route(site: Site) -> None:
-    site.sh(site.first, "mount -t tmpfs -o size=8m tmpfs /var/cache/apt/archives")
+    site.sh(site.first, FULL)
     nobody = site.mirror.address.rpartition(".")[0] + ".250"
     mirror = f"http://{nobody}:8080"
     site.state(
