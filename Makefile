@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-lab test-faults test-large fuzz lint perf perf-hosts docs lock clean
+.PHONY: help setup bench test test-lab test-faults test-large test-provision fuzz lint perf perf-hosts docs lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -27,6 +27,9 @@ test-faults: $(VENV)/dev ## the long ones of them
 
 test-large: $(VENV)/dev ## logs of gigabytes, a folder of 100,000 files: minutes, and 8 GB of disk
 	@$(BIN)/python -m pytest -s tests/large $(ARGS)
+
+test-provision: $(VENV)/dev ## what provision does on every system and card that no test machine has: minutes
+	@RUNKIT_GOLDEN=all $(BIN)/python -m pytest tests/test_provision_golden.py $(ARGS)
 
 fuzz: $(VENV)/dev ## random changes to logs, reports and tables of claims, or ARGS='log 600' for one of them
 	@$(BIN)/python tests/fuzzing.py $(ARGS)

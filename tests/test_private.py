@@ -1,4 +1,4 @@
-"""Folders of one process: none is left by one that was killed, and none is taken from one that lives."""
+"""What a process has to itself, a folder and an Ansible: none is left by one that was killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from kit import ROOT
+import yaml
+from kit import ROOT, wait_for
 
 from runner.io import private
 
@@ -57,3 +58,29 @@ def test_killed_ones_are_swept_and_others_stay(tmp_path: Path, monkeypatch: pyte
         assert [path.exists() for path in (of_living, young, precious)] == [True] * 3
         assert (tmp_path / f"{private.PREFIX}file").exists()
         lives.kill()
+
+
+def test_ansible_ends_with_a_runner_that_was_killed(tmp_path: Path) -> None:
+    """The host does not answer: a stand-in for ssh sleeps."""
+    (tmp_path / "ssh").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "ssh").chmod(0o700)
+    host = {"ansible_host": "127.0.0.1", "ansible_ssh_executable": str(tmp_path / "ssh"), "cluster_cards": 1}
+    cluster = tmp_path / "cluster"
+    cluster.mkdir()
+    (cluster / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"one": host}}}))
+
+    def at_work() -> list[str]:
+        words = [Path("/proc", pid, "cmdline") for pid in os.listdir("/proc") if pid.isdigit()]
+        lines = [line.read_bytes() for line in words if line.exists()]
+        return [line.decode() for line in lines if b"ansible-playbook" in line and bytes(tmp_path) in line]
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "runner", "-i", str(cluster), "provision"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as runner:
+        wait_for(at_work, "Ansible to be at work", 30)
+        runner.kill()
+    wait_for(lambda: not at_work(), "Ansible to be gone", 15)

@@ -8,6 +8,7 @@ host failed at which task. Signals stay with the caller: it says through ``cance
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,11 @@ from runner.io import events, inventory_folder, private, vault, yamlfile
 from runner.io.events import Change, Failure, Watch
 from runner.io.files import ROOT, write_bytes
 
+TETHER = """\
+#!/bin/sh
+command -v setpriv >/dev/null && exec setpriv --pdeathsig TERM {0} "$@"
+exec {0} "$@"
+"""
 CANCEL_LOOK_S = 0.3  # how often a running playbook asks whether it is cancelled
 
 
@@ -72,7 +78,7 @@ def playbook(  # noqa: PLR0913 - the options of one command line
             inventory=str(inventory.resolve()),
             extravars=dict(variables),
             limit=",".join(hosts) or None,
-            envvars=_environment(own),
+            envvars=_tethered(_environment(own), own),
             settings={"suppress_ansible_output": True, "pexpect_timeout": CANCEL_LOOK_S},
             quiet=True,
             cancel_callback=cancelled,
@@ -151,6 +157,19 @@ def _environment(own: Path | None = None) -> dict[str, str]:
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner turns it off where nobody says so
         **vault.settled(os.environ),
     }
+
+
+def _tethered(environment: Mapping[str, str], own: Path) -> dict[str, str]:
+    """The environment with an ansible-playbook first on PATH that ends when this process does, be it killed.
+
+    Else it goes on by itself: ansible-runner keeps the end of its terminal from it. Where files in the
+    folder cannot be executed, it is passed over on PATH.
+    """
+    program = own / "bin" / "ansible-playbook"
+    program.parent.mkdir()
+    program.write_text(TETHER.format(shlex.quote(str(Path(sys.executable).parent / program.name))))
+    program.chmod(0o700)
+    return {**environment, "PATH": os.pathsep.join((str(program.parent), environment["PATH"]))}
 
 
 def _last_line(own: Path) -> str:
