@@ -58,6 +58,7 @@ class Kit:
         (self.folder / "trainer").mkdir()
         shutil.copy(ROOT / "tests" / "programs" / "trainer.py", self.folder / "trainer" / "trainer.py")
         self.started: list[subprocess.Popen[str]] = []
+        self.always: tuple[str, ...] = ()  # words that every `bench` gets
         self.train()
 
     def vary_cluster(self, **variables: object) -> None:
@@ -87,12 +88,12 @@ class Kit:
         )
 
     def bench(self, *words: str, timeout: float = 90, **env: str) -> subprocess.CompletedProcess[str]:
-        return self.runner("bench", "-w", str(self.workload), *words, timeout=timeout, **env)
+        return self.runner("bench", "-w", str(self.workload), *self.always, *words, timeout=timeout, **env)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """``bench`` in the background, in a process group of its own."""
         started = subprocess.Popen(
-            self.command("bench", "-w", str(self.workload), *words),
+            self.command("bench", "-w", str(self.workload), *self.always, *words),
             cwd=self.folder,
             env=self.environment(),
             stdout=subprocess.PIPE,

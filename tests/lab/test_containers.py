@@ -117,6 +117,7 @@ def kit(tmp_path: Path, engines: Lab) -> Iterator[LabKit]:
     for host in engines.hosts:
         made.vary_host(host, cluster_cards=4)
     contain(made)
+    made.always = ("--no-preflight",)  # it would miss the cards
     yield made
     made.close()
 
@@ -150,6 +151,14 @@ def evidence(kit: LabKit, cell: str) -> dict[str, Any]:
     (path,) = kit.run().glob(f"cells/contained.throughput.{cell}.*/evidence.json")
     document: dict[str, Any] = json.loads(path.read_text())
     return document
+
+
+def test_cards_that_are_not_there_are_told_before_anything_starts(kit: LabKit) -> None:
+    kit.always = ()
+    done = kit.bench("--cards", "8", "--precision", "fp32")
+    assert (done.returncode, done.stdout, kit.runs()) == (2, "", [])
+    for host in kit.lab.hosts:
+        assert f"{host}: driver_not_loaded: " in done.stderr
 
 
 def test_measured_by_every_launcher_on_one_host_and_two(kit: LabKit) -> None:
