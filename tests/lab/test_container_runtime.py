@@ -71,6 +71,7 @@ def toolkit(version: str) -> list[Package]:
     ]
 
 
+@pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, suffix: str) -> Iterator[Lab]:
     with Lab(tmp_path_factory.mktemp("labs") / f"engine{suffix}") as lab:
         lab.up("--hosts", "2", "--release", "bookworm,trixie")
