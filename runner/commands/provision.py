@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from runner.io.terminal import Display
     from runner.model import Cluster
 
-HELP = "make the hosts ready: packages, names, clock, ssh trust, limits, Python, MPI"
+HELP = "make the hosts ready: packages, names, ssh, limits, MPI, GPU driver, containers, RDMA"
 EXAMPLE = "python -m runner -i lab provision --check"
 
 
