@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -324,3 +326,24 @@ def test_it_runs_on_the_pythons_there_are() -> None:
     for python in (sys.executable, *able):
         done = subprocess.run([python, "-", "{}"], input=PROBE.read_text(), capture_output=True, text=True)
         assert document(done)["probes"]["kernel"]["status"] == 0
+
+
+def test_a_port_that_lets_nothing_in_is_given_up_in_time() -> None:
+    """A queue that is full drops what opens a connection, as a firewall does."""
+    spec = importlib.util.spec_from_file_location("probe", PROBE)
+    assert spec is not None
+    assert spec.loader is not None
+    probe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(probe)
+    with socket.socket() as full, socket.socket() as one, socket.socket() as two:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for filler in (one, two):
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        until = time.monotonic() + 1.7
+        answer = probe.reach("here", *full.getsockname(), until)
+        late = time.monotonic() - until
+    assert answer["open"] is False
+    assert answer["said"] == {"timed out": 2}
+    assert late < 0.15

@@ -305,7 +305,10 @@ def pairs(request: Request) -> str:
     own, began = str(request.get("name") or socket.gethostname()), time.monotonic()
     until = began + max(1.0, min(PAIRS_S, float(request.get("deadline_s") or DEADLINE_S) - 3))
     doors = {port: Door(str(request.get("address") or ""), port) for port in ports} if peers else {}
-    reached: Dict[str, Dict[int, Answer]] = {peer["name"]: {} for peer in peers}
+    # A try that is late leaves its row as it is here: it did not reach the port.
+    reached: Dict[str, Dict[int, Answer]] = {
+        peer["name"]: {port: {"open": False, "said": {}} for port in ports} for peer in peers
+    }
 
     def meet(pair: Tuple[Dict[str, Any], int]) -> Answer:
         peer, port = pair
@@ -341,7 +344,7 @@ def reach(own: str, address: str, port: int, until: float) -> Answer:
         except OSError as error:
             why = "timed out" if isinstance(error, socket.timeout) else error.strerror or str(error)
             said[why] = said.get(why, 0) + 1
-        time.sleep(min(pause, left))
+        time.sleep(max(0.0, min(pause, until - time.monotonic())))
         pause = min(0.5, pause * 2)
 
 
