@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench test test-lab test-faults test-large test-provision fuzz lint perf perf-hosts docs lock clean
+.PHONY: help setup bench test test-lab test-faults test-gpu-hosts test-large test-provision fuzz lint perf perf-hosts docs lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -19,11 +19,14 @@ test: $(VENV)/dev ## the test suite
 	@$(BIN)/python -m pytest -n 3 --ignore=tests/lab --ignore=tests/large $(ARGS)
 
 test-lab: $(VENV)/dev ## the tests on real hosts, which they make on this machine; as root
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m 'not faults' $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m 'not faults and not gpu_hosts' $(ARGS)
 
 test-faults: $(VENV)/dev ## the long ones of them
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/lab -m 'faults and not alone' $(ARGS)
 	@$(BIN)/python -m pytest tests/lab -m 'faults and alone' $(ARGS)
+
+test-gpu-hosts: $(VENV)/dev ## roles of GPU hosts, on real hosts: drivers built, RDMA, reboots, tuning
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m gpu_hosts $(ARGS)
 
 test-large: $(VENV)/dev ## logs of gigabytes, a folder of 100,000 files: minutes, and 8 GB of disk
 	@$(BIN)/python -m pytest -s tests/large $(ARGS)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from hosts import Lab
 
-pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("gpu driver"), pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("gpu driver"), pytest.mark.timeout(3600)]
 
 TAGS = ("--tags", "package_sources,gpu_driver")
 RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=(\d+) failed=(\d+) ", re.MULTILINE)

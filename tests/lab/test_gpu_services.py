@@ -13,7 +13,7 @@ import pytest
 from hosts import Lab
 from test_provision import recap, sh, variables
 
-pytestmark = pytest.mark.xdist_group("gpu services")
+pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("gpu services")]
 
 BOOT = "cat /proc/sys/kernel/random/boot_id"
 ASK = "touch /run/reboot-required; echo linux-image-amd64 >/run/reboot-required.pkgs"

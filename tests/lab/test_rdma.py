@@ -16,7 +16,7 @@ import yaml
 from hosts import Lab
 from standins import DOCA, Package, StandIns
 
-pytestmark = pytest.mark.xdist_group("rdma")
+pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("rdma")]
 
 RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=(\d+) failed=(\d+) ", re.MULTILINE)
 TAGS = ("--tags", "package_sources,rdma")
