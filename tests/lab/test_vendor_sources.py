@@ -129,10 +129,13 @@ FORGET = "rm -f /var/lib/apt/lists/*nvidia*"  # so that it is read anew
 def test_a_key_that_is_not_pinned_is_not_put_in_place_and_other_hosts_go_on(site: Site) -> None:
     for host in site.lab.hosts:
         assert site.sh(host, "ip route show default") == ""
+    address = site.sh(site.second, "apt-get indextargets --format '$(SITE)'").split()[0]
+    server = "/".join(address.split("/")[:3])  # the distribution's: scheme and host
     site.sh(site.second, f"echo 'deb http://{NVIDIA}/debian13/x86_64/ /' > /etc/apt/sources.list.d/cuda.list")
     # The first has a proxy for the distribution's packages, the second a mirror.
     site.state(site.first, vendor_sources_repositories={"cuda": {"fingerprints": ["0" * 40]}})
-    site.state(site.second, package_sources_proxy="", package_sources_mirror=f"{site.proxy}/deb.debian.org")
+    mirror = f"{site.proxy}/{server.partition('://')[2]}"
+    site.state(site.second, package_sources_proxy="", package_sources_mirror=mirror)
     failed, ended, output = site.provision()
     assert list(failed) == [site.first], output
     assert f"Failed to fetch http://{NVIDIA}" in output, output  # somebody else's, and so not refused
@@ -141,7 +144,7 @@ def test_a_key_that_is_not_pinned_is_not_put_in_place_and_other_hosts_go_on(site
     assert ended[site.second] > 0
     assert site.sh(site.second, "dpkg-query -Wf '${Version}' cuda-drivers") == "580.95.05-1"  # not the newest
     assert site.sh(site.second, "cat /etc/apt/sources.list.d/cuda.list") == ""
-    assert "http://deb.debian.org" not in site.sh(site.second, "apt-get indextargets")
+    assert server not in site.sh(site.second, "apt-get indextargets")
 
     site.state(site.first)
     site.works("--tags", "vendor")
