@@ -1,8 +1,9 @@
-"""Debian's own GPU driver on real hosts, from bare to a module for their kernel: 535 on Debian 12, 550 on 13.
+"""From bare hosts to hosts with GPU driver and containers, Debian's own: 535 on Debian 12, 550 on 13.
 
-The PCI tree is a stand-in with the ids of V100s. The kernel that runs is this machine's, so the hosts are
-told for which one of Debian's the module is made; DKMS makes it as anywhere, and it is never loaded. It takes
-minutes of both cores and 450 MB of packages, hence not in ``make test-lab``.
+The PCI tree is a stand-in with the ids of V100s, and so are the packages of NVIDIA's container toolkit. The
+kernel that runs is this machine's, so the hosts are told for which one of Debian's the module is made; DKMS
+makes it as anywhere, and it is never loaded. It takes minutes of both cores and 450 MB of packages, hence not
+in ``make test-lab``.
 """
 
 from __future__ import annotations
@@ -14,23 +15,14 @@ from pathlib import Path
 import pytest
 import yaml
 from hosts import Lab
+from standins import StandIns
+from test_container_runtime import PINNED, toolkit
+from test_provision import recap, sh
 
 pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("gpu driver"), pytest.mark.timeout(3600)]
 
 TAGS = ("--tags", "package_sources,gpu_driver")
-RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=(\d+) failed=(\d+) ", re.MULTILINE)
 DRIVERS = {"12": "535.", "13": "550."}
-
-
-def recap(text: str) -> dict[str, tuple[int, int, int]]:
-    """Host to changed, unreachable, failed."""
-    return {host: tuple(map(int, counts)) for host, *counts in RECAP.findall(text)}  # type: ignore[misc]
-
-
-def sh(lab: Lab, host: str, script: str) -> str:
-    done = lab.sudo(host, script)
-    assert done.returncode == 0, f"{host}: {script}: {done.stderr}"
-    return done.stdout
 
 
 def kernel(lab: Lab, host: str) -> str:
@@ -65,23 +57,27 @@ def hosts(tmp_path_factory: pytest.TempPathFactory, suffix: str) -> Iterator[Lab
             "gpu_driver_source": "distribution",
             "gpu_hardware_pci": "/opt/pci",
             "cluster_driver": "580.173.02",
+            "container_runtime_engine": "docker.io",
+            "mpi_inside_image": True,  # for Open MPI differs between the two releases
         }
         settings.write_text(text + yaml.safe_dump(more))
-        yield lab
+        with StandIns(lab, toolkit(PINNED)):
+            yield lab
 
 
-def test_check_of_bare_hosts_shows_what_would_be_installed(hosts: Lab) -> None:
-    done = hosts.runner("provision", "--check", *TAGS, check=0, timeout=600)
+def test_check_of_bare_hosts_with_cards_shows_what_would_be_installed(hosts: Lab) -> None:
+    done = hosts.runner("provision", "--check", check=0, timeout=600)
     for host, branch in zip(hosts.hosts, DRIVERS.values(), strict=True):
         assert recap(done.stdout)[host][1:] == (0, 0)
         assert sh(hosts, host, "ls /etc/apt/preferences.d; cat /etc/apt/sources.list").split()[-1] == "main"
         assert f"+Pin: version {branch}*" in done.stdout
     assert "main contrib non-free non-free-firmware" in done.stdout
-    assert "gpu_driver: Apt | Install the driver" in done.stdout
+    for what in ("gpu_driver: Apt | Install the driver", "container_runtime: ", "gpu_persistence: "):
+        assert what in done.stdout
 
 
-def test_the_driver_is_installed_built_and_held(hosts: Lab) -> None:
-    done = hosts.runner("provision", *TAGS, check=0, timeout=3500)
+def test_one_call_makes_the_hosts_ready_the_driver_built_and_held(hosts: Lab) -> None:
+    done = hosts.runner("provision", check=0, timeout=3500)
     known = yaml.safe_load((hosts.folder / "hosts.yml").read_text())["all"]["hosts"]
     for host, branch in zip(hosts.hosts, DRIVERS.values(), strict=True):
         module = f"-k {known[host]['gpu_driver_kernel']} nvidia-current"
@@ -101,10 +97,12 @@ def test_the_driver_is_installed_built_and_held(hosts: Lab) -> None:
         assert "blacklist nouveau" in sh(hosts, host, "cat /etc/modprobe.d/*.conf")
         assert f"{host}: cluster_driver says 580.173.02, the driver is {version}" in done.stderr
         assert f"{host}: is a container, so the driver {version} is installed and not loaded" in done.stderr
+        assert "nvidia" in sh(hosts, host, "docker info --format '{{json .Runtimes}}'")
+        assert sh(hosts, host, "systemctl is-enabled nvidia-persistenced") == "enabled\n"
 
 
 def test_second_run_changes_nothing(hosts: Lab) -> None:
-    done = hosts.runner("provision", *TAGS, check=0, timeout=600)
+    done = hosts.runner("provision", check=0, timeout=600)
     assert recap(done.stdout) == dict.fromkeys(hosts.hosts, (0, 0, 0))
 
 

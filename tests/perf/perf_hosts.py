@@ -23,12 +23,11 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import yaml
 from tabulate import tabulate
@@ -38,9 +37,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "lab")]
 
 from hosts import Lab  # noqa: E402 - so does what makes labs
 
-from runner import looking, preflight  # noqa: E402 - the package lies beside this folder
-from runner.io import ansible, inventory, ssh  # noqa: E402 - the same
-from runner.model import Cell, Cluster, Deadlines, Host, Placement  # noqa: E402
+from runner import catalog, looking, parsers, plan, preflight  # noqa: E402 - the package lies beside this folder
+from runner.io import ansible, inventory, ssh, workloads  # noqa: E402 - the same
+from runner.model import Cluster, Host  # noqa: E402
 
 # Lines such as trainings write: numbers that change, words that do not.
 FILL = """
@@ -73,7 +72,7 @@ def main() -> None:
     """Measure what is asked for and print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("cluster", nargs="?")
-    parser.add_argument("--only", default="start,collect,doctor,job,preflight,provision")
+    parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--repeat", type=int, default=4, help="cells of `start`, and repeats of both kinds")
     parser.add_argument("--megabytes", type=int, default=1000, help="of logs on all hosts together")
     args = parser.parse_args()
@@ -87,30 +86,16 @@ def main() -> None:
 
 
 def measure(name: str, args: argparse.Namespace) -> None:
-    """Measure a cluster and print the table."""
+    """Measure a cluster and print the table, of what was measured where a part fails."""
     cluster = inventory.load(name, ansible.inventory_list)
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        hands = Hands(cluster)
-        if "start" in args.only:
-            rows += start(hands, _bench(cluster, Path(folder) / "start", args.repeat), args.repeat)
-        if "collect" in args.only:
-            rows += collect(hands, _bench(cluster, Path(folder) / "collect", 1), args.megabytes, args.repeat)
-        if "doctor" in args.only:
-            rows += doctor(Path(cluster.path), len(cluster.hosts), args.repeat)
-            with named_often(hands, Path(folder) / "often", 8) as often:
-                rows += doctor(often, 8 * len(cluster.hosts), max(2, args.repeat // 2))
-        if "job" in args.only:
-            rows += job(hands, args.repeat)
-        if "preflight" in args.only:
-            rows += before(cluster, args.repeat)
-        if "provision" in args.only:
-            rows += provision(cluster, max(2, args.repeat // 2))
-    print(
-        tabulate(
-            rows, headers=("figure", "measured", "limit", "kept"), tablefmt="pipe", disable_numparse=True
-        )
-    )
+    rows: list[tuple[str, ...]] = []
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for part in args.only.split(","):
+                rows += PARTS[part](Hands(cluster), Path(folder) / part, args)
+    finally:
+        headers = ("figure", "measured", "limit", "kept")
+        print(tabulate(rows, headers=headers, tablefmt="pipe", disable_numparse=True))
 
 
 class Run:
@@ -316,34 +301,25 @@ def job(hands: Hands, repeat: int) -> list[tuple[str, ...]]:
 
 def before(cluster: Cluster, repeat: int) -> list[tuple[str, ...]]:
     """What ``bench`` looks at before it starts anything."""
-    placed: Any = [Placement(host.name, host.cards) for host in cluster.hosts]
-    cell = Cell(
-        *(
-            "c",
-            "w",
-            "throughput",
-            cluster.cards,
-            "fp32",
-            1,
-            1,
-            "planned",
-            None,
-            tuple(placed),
-            (cluster.mpirun,),
-        ),
-        *({}, None, "", "", "", "", Deadlines(1, 1, 1), 1.0),
+    families = {name: family.progress for name, family in parsers.families().items()}
+    workload = workloads.load(
+        "digits", lambda stem, document, place: catalog.workload(stem, document, sorted(families), place)
     )
+    cells = plan.cells([workload], cluster, plan.Overrides(cards=(cluster.cards,)), families)
     times = []
     for _ in range(repeat):
         began = time.monotonic()
-        preflight.check(cluster, Path(cluster.path), [cell])
+        preflight.check(cluster, Path(cluster.path), cells)
         times.append(time.monotonic() - began)
     what = f"what bench looks at before it starts on {len(cluster.hosts)} hosts"
     return [(what, f"{_spread(times)}, n={repeat}", "1.5 s", _kept(median(times) <= 1.5))]
 
 
-def provision(cluster: Cluster, repeat: int) -> list[tuple[str, ...]]:
+def provision(cluster: Cluster, folder: Path, repeat: int) -> list[tuple[str, ...]]:
     """With nothing to change, against the same playbook as Ansible runs it without settings."""
+    folder.mkdir()
+    settings = folder / "ansible.cfg"
+    settings.touch()
     argv = {
         "ours": [sys.executable, "-m", "runner", "-i", cluster.path, "provision"],
         "default": [
@@ -355,7 +331,7 @@ def provision(cluster: Cluster, repeat: int) -> list[tuple[str, ...]]:
             ),
         ],
     }
-    env = {"default": {"ANSIBLE_CONFIG": os.devnull, "ANSIBLE_ROLES_PATH": str(ROOT / "roles")}}
+    env = {"default": {"ANSIBLE_CONFIG": str(settings), "ANSIBLE_ROLES_PATH": str(ROOT / "roles")}}
     times = _in_turns(argv, repeat, env)
     ratio = median(times["ours"]) / median(times["default"])
     text = f"{ratio:.2f}x ({_spread(times['ours'])} against {_spread(times['default'])}, n={repeat})"
@@ -366,5 +342,24 @@ def provision(cluster: Cluster, repeat: int) -> list[tuple[str, ...]]:
 def _kept(good: bool) -> str:
     return "yes" if good else "NO"
 
+
+def _doctor(hands: Hands, folder: Path, args: argparse.Namespace) -> list[tuple[str, ...]]:
+    rows = doctor(Path(hands.cluster.path), len(hands.cluster.hosts), args.repeat)
+    with named_often(hands, folder, 8) as often:
+        return rows + doctor(often, 8 * len(hands.cluster.hosts), args.repeat)
+
+
+PARTS: dict[str, Callable[[Hands, Path, argparse.Namespace], list[tuple[str, ...]]]] = {
+    "start": lambda hands, folder, args: start(
+        hands, _bench(hands.cluster, folder, args.repeat), args.repeat
+    ),
+    "collect": lambda hands, folder, args: collect(
+        hands, _bench(hands.cluster, folder, 1), args.megabytes, args.repeat
+    ),
+    "doctor": _doctor,
+    "job": lambda hands, _, args: job(hands, args.repeat),
+    "preflight": lambda hands, _, args: before(hands.cluster, args.repeat),
+    "provision": lambda hands, folder, args: provision(hands.cluster, folder, max(2, args.repeat // 2)),
+}
 
 main()
