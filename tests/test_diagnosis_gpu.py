@@ -140,6 +140,17 @@ DRIVER = (
     ),
 )  # fmt: skip
 BUSY = recorded("compute-apps.csv") + "4711, python, train.py, 514 MiB\n"
+UNCORRECTED = "            DRAM Uncorrectable                         : 0\n        Aggregate\n"
+VOLTA = """\
+            Single Bit
+                Device Memory                          : 5
+                Total                                  : 5
+            Double Bit
+                Device Memory                          : 3
+                Register File                          : 0
+                Total                                  : 3
+        Aggregate
+"""
 NONE = {"gpu_query": said("No devices were found\n", 6), "gpu_topology": said("", 6)}
 CARDS = (
     one("gpu_count", NONE, "No devices were found", "lists 0 cards", REAL),
@@ -149,6 +160,10 @@ CARDS = (
     one("gpu_model", {}, MODEL, "says Tesla V100-SXM2-32GB", REAL, card_model="Tesla V100-SXM2-32GB"),
     one("gpu_model", {}, MODEL, "says NVIDIA H100", REAL, card_model="NVIDIA H100"),
     one("gpu_ecc_errors", value("Volatile/DRAM Uncorrectable", "0", "2"), "DRAM Uncorrectable : 2", "", REAL),
+    *(one("gpu_ecc_errors", value(f"Volatile/{key}", "0", "1"), f"{key} : 1", "", REAL)
+      for key in ("SRAM Uncorrectable Parity", "SRAM Uncorrectable SEC-DED")),
+    one("gpu_ecc_errors", changed("gpu_query", UNCORRECTED, VOLTA),
+        "Volatile, Double Bit, Device Memory : 3 (and 1 more)", "", MANUAL),
     one("gpu_retired_pages", page("Single Bit ECC", "N/A", "62"), ": 62", "", REAL),
     one("gpu_retired_pages", page("Pending Page Blacklist", "N/A", "Yes"), "Yes", "", REAL),
     one("gpu_remapped_rows", row("Pending", "No", "Yes"), "Pending : Yes", "", REAL),

@@ -103,8 +103,9 @@ MOST_RETIRED = 62  # a card is replaced from here on (azure_gpu_ecc.nhc, azurehp
 BAD_XIDS = frozenset((48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 119, 120))
 _XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)")
 _SLOWED = re.compile(r"Clocks (?:Event|Throttle) Reasons/(?:.*/)?(?:HW|SW Thermal)[A-Za-z ]*Slowdown")
-# Volta has Single Bit and Double Bit in place of the recorded names, by NVIDIA's manual of nvidia-smi.
-_UNCORRECTED = re.compile(r"ECC Errors/Volatile/.*(?:Uncorrectable|Double Bit)")
+# The recorded names may go on ("SRAM Uncorrectable SEC-DED"). Volta has sections Single Bit and Double Bit,
+# with lines for each kind of memory, in their place (NVIDIA's manual of nvidia-smi).
+_UNCORRECTED = re.compile(r"ECC Errors/Volatile/.*(?:Uncorrectable|Double Bit).*")
 
 
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
