@@ -51,9 +51,9 @@ RULES = (
     Rule(
         "disk_full",
         "blocking",
-        "The disk of the runs or of the data is full",
+        "The disk of the runs is full",
         "less than 1 GiB is free, so logs or results would be cut off",
-        "free space there, or state another folder in bench_agent_root or cluster_data_root",
+        "free space there, or state another folder in bench_agent_root",
     ),
     Rule(
         "data_space",
@@ -146,7 +146,7 @@ def _space(host: HostView) -> Iterator[Finding]:
 
 def _short(use: str, free: int, size: int) -> str:
     """The code of what there is too little of, "" where there is enough."""
-    if use in ("data", "runs") and free < FULL:
+    if use == "runs" and free < FULL:  # data sets that lie there already are only read
         return "disk_full"
     bounds = {
         "shm": (size, SHM, "shm_small"),

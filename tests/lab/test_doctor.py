@@ -138,6 +138,7 @@ def broken(codes: str, script: str, mend: str) -> Any:
 KEEP = "cp -p {0} {0}.kept; "
 BACK = "cat {0}.kept > {0}; rm {0}.kept"
 HOSTS, SWITCH = "/etc/hosts", "/etc/nsswitch.conf"
+RUNS = "/home/runkit/.local/state/runkit"  # bench_agent_root of the inventory
 DROP = (
     "nft add table inet t; nft 'add chain inet t in {{ type filter hook input priority 0; }}';"
     " nft add rule inet t in "
@@ -191,9 +192,9 @@ BREAKS = [
     broken("mpi_missing", "mv /usr/bin/mpirun /root/", "mv /root/mpirun /usr/bin/"),
     broken(
         "disk_full",
-        "mkdir -p /data/runkit; mount -t tmpfs -o size=4m none /data/runkit;"
-        " dd if=/dev/zero of=/data/runkit/full bs=1M count=8 2>/dev/null || :",
-        "umount /data/runkit",
+        f"runuser -u runkit -- mkdir -p {RUNS}; mount -t tmpfs -o size=4m none {RUNS};"
+        f" dd if=/dev/zero of={RUNS}/full bs=1M count=8 2>/dev/null || :",
+        f"umount {RUNS}",
     ),
     broken(
         "os_differs",
