@@ -58,7 +58,7 @@ libibverbs:
 /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-1111-2222-3333-444444444444)
 """  # noqa: W291 - so it is printed
-STARTED = {"image": "nvcr.io/nvidia/pytorch:24.12-py3", "status": 0, "out": INSIDE, "err": "", "why": None}
+STARTED = {"image": "nvcr.io/nvidia/pytorch:24.12-py3", "status": 0, "out": INSIDE, "err": ""}
 
 
 def recorded(name: str) -> str:

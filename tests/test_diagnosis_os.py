@@ -271,7 +271,7 @@ def test_a_mount_that_hangs_costs_its_own_deadline(tmp_path: Path) -> None:
     slow.chmod(0o755)
     setup = (
         "import sys, json; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1]); import probe\n"
-        "probe.FILES_S = 0.5; probe.REMOTE = (*probe.REMOTE, 'proc')\n"
+        "probe.MOUNTS_S = 0.5; probe.REMOTE = (*probe.REMOTE, 'proc')\n"
         "print(probe.mounts({}))"
     )
     began = time.monotonic()
@@ -281,3 +281,19 @@ def test_a_mount_that_hangs_costs_its_own_deadline(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
     findings = found([altered(host("gpu1"), mounts=said(done.stdout))], "mount_hangs")
     assert "/proc does not answer" in [each.detail for each in findings]
+
+
+def test_a_file_server_that_has_much_to_do_is_waited_for(tmp_path: Path) -> None:
+    """Longer than for the size of a disk."""
+    slow = tmp_path / "stat"
+    slow.write_text("#!/bin/sh\nsleep 0.7\n")
+    slow.chmod(0o755)
+    setup = (
+        "import sys, json; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1]); import probe\n"
+        "probe.FILES_S = 0.2; probe.REMOTE = (*probe.REMOTE, 'proc')\n"
+        "print(probe.mounts({}))"
+    )
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = [sys.executable, "-c", setup, str(PROBE.parent)]
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=True, timeout=30)
+    assert {each["hangs"] for each in json.loads(done.stdout) if each["type"] == "proc"} == {False}

@@ -174,11 +174,39 @@ def test_the_deadline_of_all_looks_binds_each_of_them() -> None:
 def test_a_function_that_hangs_or_fails_takes_none_along() -> None:
     setup = "def fails(request):\n    raise KeyError('x')\ndef hangs(request):\n    time.sleep(600)"
     probes = look(
-        "{'fails': function(fails), 'hangs': function(hangs, 1), 'kernel': command('uname')}", setup
+        "{'fails': function(fails), 'hangs': function(hangs), 'kernel': command('uname')}",
+        setup,
+        {"deadline_s": 2},
     )
     assert (probes["fails"]["status"], probes["fails"]["err"]) == (1, "KeyError: 'x'")
     assert (probes["hangs"]["status"], probes["hangs"]["why"]) == (None, "timeout")
     assert probes["kernel"]["status"] == 0
+
+
+def test_a_function_that_the_host_is_late_with_is_waited_for() -> None:
+    """As long as for all looks: it cannot be ended, only left."""
+    probes = look("{'late': function(lambda request: time.sleep(1) or 'here', 0.5)}")
+    assert (probes["late"]["out"], probes["late"]["why"]) == ("here", None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "least", "most"),
+    [([0.7, 0], 0, 0.5), ([0, 9], 0, 0.5), ([0.6, 0.7, 0.8, 9], 0.6, 0.7), ([0.6, 9], 0.6, 0.7)],
+    ids=["a busy host", "quick", "a slow nameserver", "one that fell silent"],
+)
+def test_a_name_that_takes_long_is_looked_up_again(seconds: list[float], least: float, most: float) -> None:
+    setup = f"""
+import socket
+waits, real = iter({seconds}), socket.getaddrinfo
+def waiting(*words):
+    time.sleep(next(waits))
+    return real("127.0.0.1", None, socket.AF_INET)
+probe.socket.getaddrinfo, probe.socket.gethostname, probe.NAMES_S = waiting, lambda: "", 3.0
+"""
+    probes = look("{'names': function(probe.names)}", setup, {"name": "gpu2"})
+    told = json.loads(probes["names"]["out"])["gpu2"]
+    assert told["addresses"] == ["127.0.0.1"]
+    assert least <= told["seconds"] < most
 
 
 def test_what_a_program_leaves_running_is_not_waited_for_and_ended(tmp_path: Path) -> None:

@@ -156,8 +156,7 @@ def _inside(host: HostView) -> Iterator[Finding]:
         return
     if said.get("status") != 0:
         last = [line for line in (err or out).splitlines() if line.strip()]
-        ended = f"exit status {said.get('status')}" if said.get("why") is None else "it does not end"
-        line = last[0] if last else ended
+        line = last[0] if last else f"exit status {said.get('status')}"
         yield Finding("container_start_fails", host.name, line, f"image {image}, with --gpus all")
         return
     yield from _seen(host, str(image), out)
