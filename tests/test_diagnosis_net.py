@@ -41,7 +41,8 @@ OWN = made.interface("eth0", address("gpu3"))
 UNKNOWN = "Name or service not known"
 BROKEN: list[tuple[str, dict[str, Probe], str]] = [
     ("name_unknown", {"names": names("gpu2", addresses=[], error=UNKNOWN)}, f"gpu2: {UNKNOWN} in 0.001 s"),
-    ("name_unknown", {"names": names("gpu2", addresses=[], error="no answer", seconds=5.0)}, "no answer in"),
+    ("name_slow", {"names": names("gpu2", addresses=[], error="no answer", seconds=5.0)}, "no answer in 5.0"),
+    ("name_slow", {"names": names("gpu2", addresses=[], error=UNKNOWN, seconds=2.0)}, f"{UNKNOWN} in 2.000"),
     ("name_slow", {"names": names("gpu2", seconds=0.501)}, "gpu2: 192.168.10.12 in 0.501 s"),
     ("name_loopback", {"names": names("gpu3", addresses=["127.0.1.1"])}, "gpu3: 127.0.1.1"),
     ("name_loopback", {"names": names("node-3", addresses=["127.0.1.1"])}, "node-3: 127.0.1.1"),
@@ -76,6 +77,16 @@ def test_names_that_are_fine_are_not_named() -> None:
     """Half a second is quick enough; a second address beside the right one is none of another machine."""
     for probe in (names("gpu2", seconds=0.5), names("gpu2", addresses=["10.0.0.2", "192.168.10.12"])):
         assert diagnosis.diagnose(broken(cluster(), "gpu3", names=probe)) == []
+
+
+def test_a_name_without_an_answer_in_time_is_not_called_unknown() -> None:
+    """A dead nameserver that is asked before /etc/hosts, where the name stands."""
+    late = names("gpu2", addresses=[], error="no answer", seconds=5.0)
+    (finding,) = diagnosis.diagnose(broken(cluster(), "gpu3", names=late))
+    assert (finding.code, finding.detail) == ("name_slow", "gpu2 has no answer after 5.0 s")
+    gone = names("gpu2", addresses=[], error="Temporary failure in name resolution", seconds=2.0)
+    both = diagnosis.diagnose(broken(cluster(), "gpu3", names=gone))
+    assert {each.code for each in both} == {"name_unknown", "name_slow"}
 
 
 @pytest.mark.parametrize("name", ["docker0", "virbr0", "br-1f2e3d4c5b6a", "cni0", "podman1", "vethd0"])

@@ -102,15 +102,17 @@ def _names(host: HostView, stated: Mapping[str, str]) -> Iterator[Finding]:
         whose = f"{name}, the host's own name," if name not in stated else name
         addresses, seconds = loose.texts(said, "addresses"), loose.number(said, "seconds") or 0.0
         shown = f"{name}: {', '.join(addresses) or loose.text(said, 'error')} in {seconds:.3f} s"
-        if not addresses:
+        no_answer = loose.text(said, "error") == "no answer"  # in time: what it means is not known
+        if not addresses and not no_answer:
             yield Finding("name_unknown", host.name, shown, f"{whose} means nothing here")
         elif any(address.startswith("127.") for address in addresses):
             yield Finding("name_loopback", host.name, shown, f"{whose} means this machine itself")
-        elif _is_elsewhere(stated.get(name, ""), addresses):
+        elif addresses and _is_elsewhere(stated.get(name, ""), addresses):
             detail = f"{whose} means {', '.join(addresses)}, not {stated[name]}"
             yield Finding("name_elsewhere", host.name, shown, detail)
-        if addresses and seconds > SLOW_S:
-            yield Finding("name_slow", host.name, shown, f"{whose} took {seconds:.1f} s")
+        if no_answer or seconds > SLOW_S:
+            took = "has no answer after" if no_answer else "took"
+            yield Finding("name_slow", host.name, shown, f"{whose} {took} {seconds:.1f} s")
 
 
 def _is_elsewhere(stated: str, found: Sequence[str]) -> bool:
