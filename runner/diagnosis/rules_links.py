@@ -114,8 +114,9 @@ def _fabric_manager(host: HostView) -> Iterator[Finding]:
     switch = next((device for device in devices if device.is_switch), None)
     if not state or not devices:
         return
-    if switch is None:
-        if state in ("active", "activating", "failed"):
+    if switch is None:  # boards of Blackwell have some that are not on the bus
+        on_board = any(device.is_gpu and device.number in smi.BLACKWELL for device in devices)
+        if state in ("active", "activating", "failed") and not on_board:
             text = "no NVSwitch is on the PCI bus"
             yield Finding("fabric_manager_needless", host.name, f"nvidia-fabricmanager: {state}", text)
         return

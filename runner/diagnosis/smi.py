@@ -21,7 +21,8 @@ _PROCESS = re.compile(r"(\d+), (.*), ([^,]*)$")
 # from Blackwell on are served by the open module alone (docs.nvidia.com, driver installation guide, kernel
 # modules; ids by the PCI ID repository and the list in NVIDIA/open-gpu-kernel-modules).
 FIRST_WITH_GSP = 0x1E00
-OPEN_ONLY = (range(0x2340, 0x2350), range(0x2900, 0x10000))
+BLACKWELL = range(0x2900, 0x10000)  # and whatever comes after it
+OPEN_ONLY = (range(0x2340, 0x2350), BLACKWELL)
 
 
 @dataclass(frozen=True, slots=True)
