@@ -1,0 +1,88 @@
+"""What role package_sources writes into the sources of packages, into files that are like those of a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plays import play, role
+
+PASSWORD = "hush-9-hush"
+# As the distribution's own packages bring them, but for the names of servers.
+ROCKY = "[baseos]\nmirrorlist=https://a.example/?x=$a\n#baseurl=http://b.example/$r/BaseOS/\ngpgcheck=1\n"
+EPEL = "[epel]\n# not for everybody\n#baseurl=https://c.example/pub/epel/9/\nmetalink=https://d.example/m\n"
+SITE = "[site]\nbaseurl=http://site.example/\n"
+FACTS = {"os_family": "RedHat"}
+
+
+def mirrored(folder: Path, mirror: str, *words: str, **variables: Any) -> str:
+    """Let the role put ``mirror`` in the place of servers; return what Ansible prints."""
+    known: dict[str, Any] = {
+        "ansible_facts": FACTS,
+        "package_sources_mirror": mirror,
+        "package_sources_no_proxy": [],
+        "__package_sources_folder": str(folder / "repos"),
+        **variables,
+    }
+    return play(folder, role("package_sources", "mirror"), *words, **known)
+
+
+@pytest.fixture
+def repos(tmp_path: Path) -> Path:
+    """The folder of .repo files."""
+    (tmp_path / "repos").mkdir()
+    for name, text in (("rocky", ROCKY), ("epel", EPEL), ("site", SITE)):
+        (tmp_path / "repos" / f"{name}.repo").write_text(text)
+        (tmp_path / "repos" / f"{name}.repo").chmod(0o644)
+    return tmp_path / "repos"
+
+
+def test_the_mirror_stands_in_for_epel_too(tmp_path: Path, repos: Path) -> None:
+    mirrored(tmp_path, "http://m.example/all")
+    written = (repos / "epel.repo").read_text()
+    assert written.splitlines()[2:] == [
+        "baseurl=http://m.example/all/pub/epel/9/",
+        "#metalink=https://d.example/m",
+    ]
+    assert (repos / "site.repo").read_text() == SITE
+
+
+def test_a_mirror_that_is_asked_without_the_proxy_says_so_once(tmp_path: Path, repos: Path) -> None:
+    """dnf.conf(5): _none_ as a repository's proxy overrides the one of dnf.conf."""
+    mirror = "http://m.example:8080/all"
+    for changed in (6, 0):  # of each file three rows
+        said = mirrored(tmp_path, mirror, package_sources_no_proxy=["m.example"])
+        assert said.count("changed: [localhost]") == changed
+    assert (repos / "rocky.repo").read_text() == (
+        "[baseos]\n#mirrorlist=https://a.example/?x=$a\n"
+        f"baseurl={mirror}/$r/BaseOS/\nproxy=_none_\ngpgcheck=1\n"
+    )
+    assert f"baseurl={mirror}/pub/epel/9/\nproxy=_none_\n" in (repos / "epel.repo").read_text()
+    mirrored(tmp_path, mirror, package_sources_no_proxy=["other.example"])
+    assert (repos / "site.repo").read_text() == SITE
+
+
+@pytest.mark.parametrize("words", [("--check", "--diff"), ("--diff",)], ids=["check", "for real"])
+def test_a_password_of_the_mirror_is_seen_by_root_alone(
+    tmp_path: Path, repos: Path, words: tuple[str, ...]
+) -> None:
+    said = mirrored(tmp_path, f"http://me:{PASSWORD}@m.example", *words)
+    assert "changed: [localhost]" in said
+    assert PASSWORD not in said
+    for path in repos.iterdir():
+        assert PASSWORD not in path.read_text() or path.stat().st_mode & 0o777 == 0o600
+    assert (PASSWORD in (repos / "rocky.repo").read_text()) == ("--check" not in words)
+    assert (repos / "site.repo").stat().st_mode & 0o777 == 0o644
+
+
+def test_what_apt_says_of_a_mirror_tells_no_password(tmp_path: Path) -> None:
+    known: dict[str, Any] = {
+        "ansible_facts": {"distribution": "Debian"},
+        "__package_sources_debian": True,
+        "__package_sources_updated": {"rc": 100, "stderr": f"E: http://me:{PASSWORD}@m.example is gone"},
+        "__package_sources_policy": {"stdout": ""},
+    }
+    said = play(tmp_path, role("package_sources", "lists"), "--check", fails=True, **known)
+    assert "the lists of packages cannot be read: E: http://***@m.example is gone" in said
+    assert PASSWORD not in said
