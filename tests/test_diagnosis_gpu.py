@@ -230,7 +230,7 @@ def test_every_rule_has_a_case() -> None:
     [
         pytest.param({}, id="recorded"),
         pytest.param({**MANAGED, "gpu_packages_deb": said(FM.replace("73.02", "59.04"), 1)}, id="NVSwitch"),
-        pytest.param({"gpu_pci": said(B200), "gpu_fabric_manager": said("active\n")}, id="NVSwitch off the bus"),
+        pytest.param({"gpu_pci": said(B200), "gpu_fabric_manager": said("active\n")}, id="Blackwell"),
         pytest.param(changed("gpu_pci", "0x2330", "0x2330 identity"), id="IOMMU that passes through"),
         pytest.param({"kernel_command_line": said("intel_iommu=on iommu=pt\n")}, id="iommu=pt"),
         pytest.param(value("Fabric/State", "N/A", "Completed"), id="fabric"),

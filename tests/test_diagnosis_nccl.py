@@ -10,11 +10,11 @@ import json
 from typing import Any
 
 import pytest
-from gpu_hosts import PORT
+from gpu_hosts import PORT, ROCE
 
 from runner import diagnosis
 from runner.diagnosis.model import Finding, HostView, Probe, Stated
-from runner.diagnosis.rules_nccl import PROBE, check
+from runner.diagnosis.rules_nccl import PROBE, check, takes
 
 V100 = Stated(8, "Tesla V100-SXM2-32GB", fabric="infiniband")
 
@@ -38,12 +38,21 @@ def table(ranks: int, busbw: float, wrong: int = 0) -> str:
     )
 
 
-def seen(out: str, hosts: int = 4, adapters: int = 4, err: str = "", stated: Stated = V100) -> list[HostView]:
+def seen(
+    out: str,
+    hosts: int = 4,
+    adapters: int = 4,
+    err: str = "",
+    stated: Stated = V100,
+    wanted: str = "",
+    storage: int = 0,
+) -> list[HostView]:
+    """``wanted`` is NCCL_IB_HCA; each host has so many adapters of the fabric, and others for storage."""
     names = [f"gpu{number + 1}" for number in range(hosts)]
-    ports = json.dumps({f"mlx5_{number}/1": PORT for number in range(adapters)})
+    ports = {f"mlx5_{n}/1": PORT if n < adapters else ROCE for n in range(adapters + storage)}
     said: dict[str, Any] = {"out": out, "err": err, "why": None, "hosts": dict.fromkeys(names, 8)}
-    probes = {"rdma_ports": Probe(("x",), 0, ports)}
-    job = {PROBE: Probe(("mpirun",), 0, json.dumps(said))}
+    probes = {"rdma_ports": Probe(("x",), 0, json.dumps(ports))}
+    job = {PROBE: Probe(("mpirun",), 0, json.dumps({**said, "adapters": wanted}))}
     return [HostView(name, {**probes, **(job if name == "gpu1" else {})}, None, stated) for name in names]
 
 
@@ -85,6 +94,55 @@ def test_the_host_with_the_fewest_adapters_bounds_it() -> None:
     one = HostView("gpu3", {"rdma_ports": Probe(("x",), 0, json.dumps({"mlx5_0/1": PORT}))}, None, V100)
     assert findings([*views[:2], one, views[3]]) == []
     assert [each.code for each in findings(views)] == ["nccl_slow"]
+
+
+def test_adapters_that_nccl_does_not_take_are_not_counted() -> None:
+    """Four of 100 Gb/s, two of which are for storage, let through half; it gave 24 GB/s."""
+    roce = Stated(8, "Tesla V100-SXM2-32GB", fabric="roce")
+    assert findings(seen(table(32, 24.0), adapters=2, storage=2)) == []
+    assert findings(seen(table(32, 24.0), adapters=2, storage=2, stated=roce)) == []
+    assert findings(seen(table(32, 24.0), wanted="mlx5_0,mlx5_1:1")) == []
+    assert findings(seen(table(32, 24.0), wanted="^mlx5_2,mlx5_3")) == []
+    (finding,) = findings(seen(table(32, 24.0), wanted="mlx5"))
+    assert "4 adapter(s) of gpu1 with 400 Gb/s" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ports"),
+    [
+        ("mlx5_1", ["mlx5_1/1", "mlx5_1/2", "mlx5_10/1"]),
+        ("=mlx5_1", ["mlx5_1/1", "mlx5_1/2"]),
+        ("=mlx5_1:2,mlx5_0", ["mlx5_0/1", "mlx5_1/2"]),
+        ("^mlx5_1", ["mlx5_0/1"]),
+        ("^=mlx5_1:1", ["mlx5_0/1", "mlx5_1/2", "mlx5_10/1"]),
+    ],
+)
+def test_which_ports_nccl_takes(wanted: str, ports: list[str]) -> None:
+    """Examples after NCCL's user guide, NCCL_IB_HCA."""
+    known = ["mlx5_0/1", "mlx5_1/1", "mlx5_1/2", "mlx5_10/1"]
+    assert [port for port in known if takes(wanted, port)] == ports
+
+
+def test_hosts_without_rdma_are_not_held_to_their_nvlink() -> None:
+    """2.4 GB/s is what 25 Gb/s Ethernet gives; 120 GB/s is within a host."""
+    ethernet = Stated(8, "Tesla V100-SXM2-32GB", fabric="ethernet")
+    assert findings(seen(table(32, 2.4), adapters=0, stated=ethernet)) == []
+    assert [each.code for each in findings(seen(table(8, 2.4), 1, 0, stated=ethernet))] == ["nccl_slow"]
+
+
+@pytest.mark.parametrize(
+    ("model", "codes"),
+    [
+        ("NVIDIA H200", ["nccl_slow"]),
+        ("NVIDIA H200 sm_90 141GB", ["nccl_slow"]),
+        ("NVIDIA H200 NVL", []),
+        ("NVIDIA GH200 480GB", []),
+    ],
+)
+def test_a_bound_is_of_cards_that_are_called_so(model: str, codes: list[str]) -> None:
+    """Not of PCIe cards, nor of superchips, whose names have the same word in them."""
+    views = seen(table(8, 100.0), 1, 0, stated=Stated(8, model))
+    assert [each.code for each in findings(views)] == codes
 
 
 def test_a_card_of_which_no_bound_is_known_is_not_judged() -> None:

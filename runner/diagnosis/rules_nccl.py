@@ -21,6 +21,7 @@ NVLINK = {"V100-SXM2": 120.0, "A100-SXM4": 230.0, "H100 80GB HBM3": 480.0, "H200
 REACHED = 0.97  # of the rate of the adapters: 48.5 of 50 GB/s with four EDR
 # The lowest of published pass marks against these: 40 of 48.5 GB/s between hosts of four EDR (#29).
 LEAST = 0.8
+LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet"}  # by fabric, as sysfs calls them
 _ACTIVE = re.compile(r"ACTIVE\b")
 _RATE = re.compile(r"(\d{1,4}(?:\.\d)?) Gb/sec")
 
@@ -81,11 +82,17 @@ def _judged(name: str, said: Mapping[str, Any], hosts: Sequence[HostView]) -> It
         text = f"it ran on {made.cards} of {sum(cards.values())} cards"
         yield Finding("nccl_tests_unfit", name, text, "nothing was measured between hosts")
     else:
-        yield from _slow(name, made.rate, cards, hosts)
+        yield from _slow(name, made.rate, said, hosts)
 
 
-def _slow(name: str, rate: float, cards: Mapping[str, int], hosts: Sequence[HostView]) -> Iterator[Finding]:
-    bounds = [found for host in hosts if host.name in cards for found in _bounds(host, len(cards) > 1)]
+def _slow(name: str, rate: float, said: Mapping[str, Any], hosts: Sequence[HostView]) -> Iterator[Finding]:
+    ours = [host for host in hosts if host.name in loose.mapping(said.get("hosts"))]
+    bounds = [found for host in ours for found in _nvlink(host)]
+    if len(ours) > 1:
+        adapters = [found for host in ours for found in _adapters(host, loose.text(said, "adapters"))]
+        if len(adapters) < len(ours):
+            return  # over TCP of any speed: nothing is known of what it lets through
+        bounds += adapters
     if not bounds:
         return
     bound, whose = min(bounds)
@@ -94,20 +101,42 @@ def _slow(name: str, rate: float, cards: Mapping[str, int], hosts: Sequence[Host
         yield Finding("nccl_slow", name, shown, f"{rate / bound:.0%} of what is possible")
 
 
-def _bounds(host: HostView, many: bool) -> Iterator[tuple[float, str]]:
-    """What lets how many GB/s of bus bandwidth through: NVLink, and between hosts the adapters together."""
+def _nvlink(host: HostView) -> Iterator[tuple[float, str]]:
+    """How many GB/s of bus bandwidth it lets through; cards called NVL are joined in pairs or fours alone."""
     for word, rate in NVLINK.items():
-        if word in host.stated.card_model and host.stated.cards == CARDS:
+        if re.search(rf"\b{word}\b(?! NVL)", host.stated.card_model) and host.stated.cards == CARDS:
             yield rate, f"NVLink of {CARDS} {word}"
-    if many:
-        ports = [
-            port
-            for _, port in loose.items(host.data("rdma_ports"))
-            if _ACTIVE.search(loose.text(port, "state"))
-        ]
-        rates = [float(found[1]) for port in ports if (found := _RATE.match(loose.text(port, "rate")))]
-        if rates:
-            yield sum(rates) / 8 * REACHED, f"{len(rates)} adapter(s) of {host.name} with {sum(rates):g} Gb/s"
+
+
+def _adapters(host: HostView, wanted: str) -> Iterator[tuple[float, str]]:
+    """How many GB/s the adapters that NCCL takes let through together; others are for storage or management.
+
+    ``wanted`` is NCCL_IB_HCA; where it is not stated, those of the fabric's link layer are taken.
+    """
+    rates = []
+    for name, port in loose.items(host.data("rdma_ports")):
+        layer = loose.text(port, "link_layer") == LAYERS.get(host.stated.fabric)
+        found = _RATE.match(loose.text(port, "rate"))
+        if (takes(wanted, name) if wanted else layer) and _ACTIVE.search(loose.text(port, "state")) and found:
+            rates.append(float(found[1]))
+    if rates:
+        yield sum(rates) / 8 * REACHED, f"{len(rates)} adapter(s) of {host.name} with {sum(rates):g} Gb/s"
+
+
+def takes(wanted: str, port: str) -> bool:
+    """Whether NCCL_IB_HCA names a port such as "mlx5_0/1" (NCCL's user guide: ``[^][=]DEVICE[:PORT],...``).
+
+    A device's name need only begin so, except behind "="; "^" names those that are not taken.
+    """
+    device, _, number = port.partition("/")
+    text = wanted.removeprefix("^")
+    exact = text.startswith("=")
+
+    def fits(word: str) -> bool:
+        name, _, at = word.partition(":")
+        return (device == name if exact else device.startswith(name)) and at in ("", number)
+
+    return any(map(fits, filter(None, text.removeprefix("=").split(",")))) != wanted.startswith("^")
 
 
 def _run(out: str) -> LogRun | None:
