@@ -177,9 +177,13 @@ def environment(start: Start, cluster: Cluster) -> Mapping[str, str]:
     if sum(place.ranks for place in start.placement) > 1:  # in files of their own: the metric log stays clean
         env |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
         env["NCCL_DEBUG_FILE"] = f"{FOLDER}/cells/{start.cell}/logs/{variable('host')}/nccl.%h.%p"
-    if len(start.placement) > 1:
-        env |= {"NCCL_SOCKET_IFNAME": cluster.interface} if cluster.interface else {}
-        env |= {"NCCL_IB_DISABLE": "1"} if cluster.fabric == "ethernet" else {}
+    return {**env, **(between_hosts(cluster) if len(start.placement) > 1 else cluster.env)}
+
+
+def between_hosts(cluster: Cluster) -> Mapping[str, str]:
+    """What NCCL is told of the network between hosts; what the cluster states wins."""
+    env = {"NCCL_SOCKET_IFNAME": cluster.interface} if cluster.interface else {}
+    env |= {"NCCL_IB_DISABLE": "1"} if cluster.fabric == "ethernet" else {}
     return {**env, **cluster.env}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runner import diagnosis, launch
+from runner import containers, diagnosis, launch
 from runner.diagnosis import rules_jobs, rules_nccl, views
 from runner.diagnosis.model import Finding, HostView, Probe, Stated
 from runner.io import jobs, probing
@@ -219,7 +219,8 @@ def with_nccl(
     answer = jobs.run(hosts[0], values[hosts[0].name], cluster.agent_python, request, cancelled)
     said = {"why": answer, "err": answer} if isinstance(answer, str) else answer
     cards = {host.name: host.cards for host in hosts}
-    return _attached(seen, {**said, "hosts": cards}, rules_nccl.PROBE)
+    adapters = cluster.env.get("NCCL_IB_HCA", "")
+    return _attached(seen, {**said, "hosts": cards, "adapters": adapters}, rules_nccl.PROBE)
 
 
 def _nccl(cluster: Cluster, hosts: Sequence[Host], program: str) -> dict[str, Any]:
@@ -227,7 +228,8 @@ def _nccl(cluster: Cluster, hosts: Sequence[Host], program: str) -> dict[str, An
     if len(hosts) == 1:  # needs no MPI, and may be built without
         return {**request, "argv": [program, *SIZES, "-g", str(hosts[0].cards)]}
     placement = [Placement(host.name, host.cards) for host in hosts]
-    started = launch.between_hosts(placement, cluster, [program, *SIZES, "-g", "1"], cluster.env)
+    env = containers.between_hosts(cluster)  # as training is told
+    started = launch.between_hosts(placement, cluster, [program, *SIZES, "-g", "1"], env)
     return {**request, "argv": started.argv, "env": started.env, "hostfile": started.hostfile}
 
 

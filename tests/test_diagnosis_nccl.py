@@ -42,6 +42,7 @@ def seen(
     out: str,
     hosts: int = 4,
     adapters: int = 4,
+    *,
     err: str = "",
     stated: Stated = V100,
     wanted: str = "",

@@ -16,7 +16,7 @@ import pytest
 from kit import wait_for
 
 from runner import diagnosis, looking
-from runner.diagnosis import meetings
+from runner.diagnosis import meetings, rules_nccl
 from runner.diagnosis.model import HostView, Probe
 from runner.io import inventory, jobs
 from runner.model import Host
@@ -159,3 +159,33 @@ def test_what_runs_on_hosts_is_python_3_8(name: str) -> None:
         for alias in node.names
     }
     assert imported - set(sys.stdlib_module_names) == ({"numpy"} if name == "ranks.py" else set())
+def test_nccl_tests_are_told_of_the_network_what_training_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hosts of one card; what would be started there is looked at here."""
+    asked: list[dict[str, Any]] = []
+
+    def run(host: Host, values: Any, python: str, request: dict[str, Any], *more: Any) -> str:
+        asked.append(request)
+        return "not here"
+
+    monkeypatch.setattr(jobs, "run", run)
+    monkeypatch.setattr(diagnosis, "diagnose", lambda hosts: [])
+    cluster = replace(
+        inventory.outline("local"),
+        hosts=tuple(Host(name, name, 1, "ssh") for name in ("a", "b")),
+        card_model="Tesla T4",
+        interface="ens3",
+        fabric="ethernet",
+        env={"NCCL_IB_HCA": "mlx5_0", "NCCL_IB_DISABLE": "0"},
+    )
+    program = {rules_nccl.PROGRAM: Probe(("x",), 0, "/opt/all_reduce_perf\n")}
+    seen = [HostView(host.name, program) for host in cluster.hosts]
+    told = looking.with_nccl(cluster, seen, {"a": {}, "b": {}}, lambda: False)
+    (request,) = asked
+    assert request["env"]["NCCL_SOCKET_IFNAME"] == "ens3"
+    assert request["env"]["NCCL_IB_DISABLE"] == "0"  # what the cluster states wins
+    words = request["argv"]
+    exported = {words[at + 1] for at, word in enumerate(words) if word == "-x"}
+    assert {"NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_IB_HCA"} <= exported
+    assert told[0].data(rules_nccl.PROBE)["adapters"] == "mlx5_0"
+
+
