@@ -26,29 +26,17 @@ QUICK = (
     *("gpu_packages_deb", "gpu_packages_rpm", "gpu_fabric_manager", "kernel_modules"),
     *("rdma_ports", "rdma_peer_memory", "docker_info", "container_ways"),
 )
+MUTUAL = ("pairs",)  # a look that needs the peers to take it at the same time
 # Of these rules a finding that blocks ends such a job before it says anything, or hangs it ...
 HINDERING = ("reach", "ssh", "mpi", "net", "pairs")
 DISTURBED = ("run_active", "mpi_of_host_unfit", "gpu_busy")  # ... and with these nobody wants it
 NCCL_S = 180.0
-SIZES = (
-    "-b",
-    "512M",
-    "-e",
-    "2G",
-    "-f",
-    "2",
-    "-n",
-    "10",
-    "-w",
-    "2",
-    "-c",
-    "1",
-)  # fit thrice into 16 GB of a card
+# They fit thrice into 16 GB of a card.
+SIZES = ("-b", "512M", "-e", "2G", "-f", "2", "-n", "10", "-w", "2", "-c", "1")
 START_S = 20.0  # for a launcher to have all ranks there
 SLOT_S = 0.5  # for a pair: 200 round trips and some messages of megabytes on any network, with room for noise
-REPEATS = (
-    3  # of a job that seems to show a slow host: what is slow stays slow, other work on the host does not
-)
+# Of a job that seems to show a slow host: what is slow stays slow, other work on the host does not.
+REPEATS = 3
 
 
 def look(
@@ -58,10 +46,40 @@ def look(
     cancelled: Cancelled,
     only: Sequence[str] | None = None,
 ) -> list[HostView]:
-    """Ask these hosts, all at once; ``only`` names looks."""
+    """Ask these hosts, all at once; ``only`` names looks.
+
+    Where all looks are taken, those that did not end are taken once more: what hangs hangs again, and a host
+    that was busy does not.
+    """
     questions = [question(host, hosts, cluster, values, only) for host in hosts]
+    seen = _asked(questions, cluster, values, cancelled)
+    if only is not None:
+        return seen
+    late = {view.name: _late(view) for view in seen}
+    again = [
+        replace(each, request={**each.request, "only": late[each.host.name]})
+        for each in questions
+        if late[each.host.name] and not cancelled()
+    ]
+    found = {view.name: view.probes for view in _asked(again, cluster, values, cancelled)}
+    return [_updated(view, found.get(view.name, {}), late[view.name]) for view in seen]
+
+
+def _asked(
+    questions: Sequence[Question], cluster: Cluster, values: Values, cancelled: Cancelled
+) -> list[HostView]:
     answers = probing.ask(questions, cancelled)
+    hosts = [each.host for each in questions]
     return [views.view(host.name, answers[host.name], _stated(host, cluster, values)) for host in hosts]
+
+
+def _updated(view: HostView, found: Mapping[str, Probe], names: Sequence[str]) -> HostView:
+    return replace(view, probes={**view.probes, **{name: found[name] for name in names if name in found}})
+
+
+def _late(view: HostView) -> list[str]:
+    """The looks at a host that did not end, and that it can take alone."""
+    return [name for name, probe in view.probes.items() if probe.why == "timeout" and name not in MUTUAL]
 
 
 def question(
@@ -75,8 +93,6 @@ def question(
         "address": host.for_others,
         "is_launch": host == cluster.hosts[0],
         "mpi_ports": [cluster.port, *EPHEMERAL],
-        "interfaces_cidr": cluster.cidr,
-        "interface": cluster.interface,
         "mpirun": cluster.mpirun,
         "data_root": cluster.data_root,
         "agent_root": cluster.agent_root,
@@ -154,7 +170,9 @@ def _left_out(hosts: Sequence[Host], launch_host: Host, seen: Sequence[HostView]
             codes.setdefault(each.host, each.code)
     whys = {name: f"because of {code}" for name, code in codes.items()}
     everybody = ""
-    if launch_host not in hosts or launch_host.name in codes:
+    if launch_host not in hosts:
+        everybody = f"the job would start on {launch_host.name}, which was not asked for"
+    elif launch_host.name in codes:
         everybody = f"the job would start on {launch_host.name}, which cannot take part"
     elif disturbed := next((name for name, code in codes.items() if code in DISTURBED), ""):
         everybody = f"because of {codes[disturbed]} on {disturbed}"
@@ -207,13 +225,8 @@ def with_nccl(
     names = {view.name for view in seen}
     hosts = [host for host in cluster.hosts if host.name in names]
     programs = {view.text(rules_nccl.PROGRAM).strip() for view in seen}
-    if (
-        not cluster.card_model
-        or unfit
-        or len(programs) != 1
-        or programs == {""}
-        or hosts[0] != cluster.hosts[0]
-    ):
+    can_run = cluster.card_model and len(programs) == 1 and programs != {""}
+    if not can_run or unfit or hosts[0] != cluster.hosts[0]:
         return [*seen]
     request = _nccl(cluster, hosts, programs.pop())
     answer = jobs.run(hosts[0], values[hosts[0].name], cluster.agent_python, request, cancelled)
@@ -225,11 +238,13 @@ def with_nccl(
 
 def _nccl(cluster: Cluster, hosts: Sequence[Host], program: str) -> dict[str, Any]:
     request = {"address": hosts[0].for_others, "deadline_s": NCCL_S, "hostfile": "", "env": dict(cluster.env)}
+    deadline = ("timeout", "-k", "2", f"{NCCL_S + 5:.0f}")  # of ranks that nobody reaches
+    command = [*deadline, program, *SIZES, "-g"]
     if len(hosts) == 1:  # needs no MPI, and may be built without
-        return {**request, "argv": [program, *SIZES, "-g", str(hosts[0].cards)]}
+        return {**request, "argv": [*command, str(hosts[0].cards)]}
     placement = [Placement(host.name, host.cards) for host in hosts]
     env = containers.between_hosts(cluster)  # as training is told
-    started = launch.between_hosts(placement, cluster, [program, *SIZES, "-g", "1"], env)
+    started = launch.between_hosts(placement, cluster, [*command, "1"], env)
     return {**request, "argv": started.argv, "env": started.env, "hostfile": started.hostfile}
 
 

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,9 +20,11 @@ from typing import Any
 import pytest
 from kit import run
 
-from runner import diagnosis
+from runner import diagnosis, looking
 from runner.diagnosis import views
 from runner.diagnosis.model import SEVERITIES, Finding, HostView, Probe, Rule, Stated
+from runner.io import inventory
+from runner.model import Host
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -133,6 +136,43 @@ def test_bench_refuses_with_what_blocks_and_starts_nothing(tmp_path: Path) -> No
     assert line.endswith(f"; {rule.remedy}")
     assert last == "runkit: nothing was started: well cannot train; see doctor, or start with --no-preflight"
     assert list(tmp_path.glob("2*")) == []
+
+
+def asked_again(folder: Path, first: str, then: str) -> tuple[HostView, list[Any]]:
+    """What is seen of a host with a stand-in for ``uname``, and which looks it was asked for each time."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "uname").write_text(
+        f"#!/bin/sh\n[ -e {folder}/mark ] && {{ {then}; exit; }}\n: > {folder}/mark\n{first}\n"
+    )
+    (folder / "ssh").write_text(
+        f'#!/bin/sh\nfor last; do :; done\nprintf "%s\\n" "$last" >> {folder}/asked\n'
+        f'PATH={programs}:$PATH exec sh -c "$last"\n'
+    )
+    for path in (programs / "uname", folder / "ssh"):
+        path.chmod(0o755)
+    host = Host("a", "127.0.0.1", 1, "ssh")
+    values = {"a": {"ansible_ssh_executable": str(folder / "ssh"), "doctor_probe_deadline_s": 4}}
+    (seen,) = looking.look(replace(inventory.outline("local"), hosts=(host,)), [host], values, lambda: False)
+    requests = [shlex.split(line)[2] for line in (folder / "asked").read_text().splitlines()]
+    return seen, [json.loads(each)["only"] for each in requests]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        ("exec sleep 60", "echo Linux", ("Linux\n", None, [None, ["kernel"]])),
+        ("exec sleep 60", "exec sleep 60", ("", "timeout", [None, ["kernel"]])),
+        ("echo Linux", "echo again", ("Linux\n", None, [None])),
+    ],
+    ids=["a busy host", "what hangs", "nothing is late"],
+)
+def test_a_look_that_did_not_end_is_taken_once_more(
+    first: str, then: str, expected: tuple[str, str | None, list[Any]], tmp_path: Path
+) -> None:
+    seen, requests = asked_again(tmp_path, first, then)
+    assert (seen.probe("kernel").out, seen.probe("kernel").why, requests) == expected
+    assert seen.probe("os_release").status == 0
 
 
 # --- the rules as a whole ------------------------------------------------------------------

@@ -132,11 +132,30 @@ def test_ranks_meet_in_pairs_and_add_up() -> None:
     assert 0 < min(found.latencies.values()) < 0.5
 
 
-def without(name: str, **probes: Probe) -> list[tuple[str, str]]:
+@pytest.mark.parametrize("count", [1, 2])
+def test_ranks_of_nccl_have_a_deadline_of_their_own(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the launcher starts on another host is of no group that a deadline around its daemon would end."""
+    monkeypatch.setattr(looking, "NCCL_S", -4)
+    hosts = [Host(name, name, 1, "ssh") for name in "ab"[:count]]
+    program = tmp_path / "all_reduce_perf"
+    program.write_text("#!/bin/sh\ntrap '' TERM\nsleep 600\n")
+    program.chmod(0o755)
+    cluster = replace(inventory.outline("local"), hosts=tuple(hosts))
+    argv = looking._nccl(cluster, hosts, str(program))["argv"]
+    of_a_rank = argv[argv.index("timeout") :]
+    began = time.monotonic()
+    done = subprocess.run(of_a_rank, check=False)
+    assert done.returncode != 0
+    assert time.monotonic() - began < 10
+
+
+def without(name: str, asked: Sequence[str] = ("a", "b"), **probes: Probe) -> list[tuple[str, str]]:
     """Who is told to take no part, and why: of two hosts one is off or has such probes; nothing starts."""
     cluster = replace(inventory.outline("local"), hosts=tuple(Host(n, n, 1, "ssh") for n in ("a", "b")))
     gone = None if probes else "off"
-    seen = [HostView(n, probes if n == name else {}, gone if n == name else None) for n in ("a", "b")]
+    seen = [HostView(n, probes if n == name else {}, gone if n == name else None) for n in asked]
     found = diagnosis.diagnose(looking.with_job(cluster, seen, {}, lambda: False))
     return [(each.host, each.evidence) for each in found if each.code == "mpi_job_left_out"]
 
@@ -144,21 +163,11 @@ def without(name: str, **probes: Probe) -> list[tuple[str, str]]:
 def test_where_no_two_hosts_are_left_nothing_is_started_and_that_is_told() -> None:
     assert without("b") == [("a", "no other host is left for it")]
     assert without("a") == [("b", "the job would start on a, which cannot take part")]
+    assert without("a", asked=("b",)) == [("b", "the job would start on a, which was not asked for")]
     busy = Probe(("x",), 0, json.dumps({"lock": "/l", "held": True, "run": "r9", "processes": []}))
     assert without("b", runs=busy) == [("a", "because of run_active on b"), ("b", "because of run_active")]
 
 
-@pytest.mark.parametrize("name", ["job.py", "ranks.py"])
-def test_what_runs_on_hosts_is_python_3_8(name: str) -> None:
-    text = (FILES / name).read_text()
-    tree = ast.parse(text, feature_version=(3, 8))
-    imported = {
-        alias.name.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
-    assert imported - set(sys.stdlib_module_names) == ({"numpy"} if name == "ranks.py" else set())
 def test_nccl_tests_are_told_of_the_network_what_training_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hosts of one card; what would be started there is looked at here."""
     asked: list[dict[str, Any]] = []
@@ -189,3 +198,14 @@ def test_nccl_tests_are_told_of_the_network_what_training_is_told(monkeypatch: p
     assert told[0].data(rules_nccl.PROBE)["adapters"] == "mlx5_0"
 
 
+@pytest.mark.parametrize("name", ["job.py", "ranks.py"])
+def test_what_runs_on_hosts_is_python_3_8(name: str) -> None:
+    text = (FILES / name).read_text()
+    tree = ast.parse(text, feature_version=(3, 8))
+    imported = {
+        alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    assert imported - set(sys.stdlib_module_names) == ({"numpy"} if name == "ranks.py" else set())
