@@ -16,10 +16,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from kit import ROOT
+from plays import play, role
 
 
 def plugin() -> ModuleType:
@@ -188,6 +191,28 @@ def test_what_else_names_a_repository_is_taken_out_and_the_rest_stays(kind: str)
     text, left = WITHOUT[kind]
     assert SOURCES.without(text, TOOLKIT) == left
     assert SOURCES.without(left, TOOLKIT) == left
+
+
+def test_files_of_others_keep_their_modes(tmp_path: Path) -> None:
+    """apt reads its sources as a user without rights, and other users ask it what there is."""
+    modes = {0o644: "site.list", 0o600: "with-a-password.list", 0o664: "of-a-group.list"}
+    for mode, name in modes.items():
+        (tmp_path / name).write_text(WITHOUT["list"][0])
+        (tmp_path / name).chmod(mode)
+    known: dict[str, Any] = {
+        "vendor_sources_repository": "container_toolkit",
+        "__vendor_sources_folder": str(tmp_path),
+        "__vendor_sources_file": str(tmp_path / "runkit-container-toolkit.sources"),
+        "__vendor_sources_template": "debian.j2",
+        "__vendor_sources_row": {},
+        "__vendor_sources_url": "http://site.example/",
+        "__vendor_sources_key_file": "/x",
+        "__vendor_sources_debian": False,  # and so nothing is asked of apt
+    }
+    play(tmp_path, role("vendor_sources", "repository"), **known)
+    for mode, name in modes.items():
+        assert (tmp_path / name).read_text() == WITHOUT["list"][1]
+        assert (tmp_path / name).stat().st_mode & 0o777 == mode
 
 
 def test_examples() -> None:

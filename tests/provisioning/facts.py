@@ -37,6 +37,7 @@ REPOSITORIES = ("cuda", "container_toolkit", "docker", "doca")
 # half.
 OUR_PACKET = bytes([4, 0, 0, 0, 0, 1])
 OUR_PRINT = hashlib.sha1(b"\x99\x00\x06" + OUR_PACKET).hexdigest().upper()
+NEXT_PRINT = "F" * 40  # of the key that will follow it, which no file has yet
 OUR_KEY = (
     "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n"
     + base64.b64encode(b"\x9a\x00\x00\x00\x06" + OUR_PACKET).decode()
@@ -198,7 +199,7 @@ def provisioned(facts: Facts, said: Said) -> Facts:
         elif each["action"] in UNITS and told.get("name"):
             made["units"][told["name"]] = {"enabled": True, "active": told.get("state") != "stopped"}
     files = {path: OUR_KEY if text.startswith("the key ") else text for path, text in said.files.items()}
-    pinned = {name: {"fingerprints": [OUR_PRINT]} for name in REPOSITORIES}
+    pinned = {name: {"fingerprints": [OUR_PRINT, NEXT_PRINT]} for name in REPOSITORIES}
     variables = {"vars": {"vendor_sources_repositories": pinned}}
     return _merged(facts, made, *_brought(made["installed"]), {"files": files}, variables)
 
