@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner import conduct, following, judging
+from runner import conduct, following, judging, preflight
 from runner.conduct import Run, command
 from runner.errors import BusyError, Interrupted, UsageError
 from runner.io import origin
@@ -50,7 +50,8 @@ def _check_launchers(cluster: Cluster, cells: Sequence[Cell]) -> None:
             raise UsageError(f"{program}: no such program on this machine; {brings}")
 
 
-def resume(earlier: Run) -> int:
+def resume(earlier: Run, is_looked_at: bool) -> int:
+    """Measure what is missing, once the hosts of that were looked at."""
     with Signals() as signals:
         fetched = _collect(earlier)
         results = judging.judge(earlier.folder, earlier.plan, fetched)
@@ -58,6 +59,8 @@ def resume(earlier: Run) -> int:
         todo = [cell for cell in earlier.plan.cells if states[cell.id] not in ("measured", "refused")]
         if not todo:
             return _finish(earlier, signals, fetched)
+        if is_looked_at:
+            preflight.check(earlier.plan.cluster, earlier.inventory, todo)
         return _go(earlier, todo, signals, len(earlier.folder.journal()))
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from runner import diagnosis, looking
 from runner.diagnosis.model import Finding
 from runner.diagnosis.views import evidence
-from runner.errors import Interrupted, NotReady
+from runner.errors import Interrupted, NotReady, UsageError
 from runner.io import ansible, inventory
 from runner.io.signals import Signals
+from runner.io.yamlfile import place
 from runner.model import Cell, Cluster
 
 
@@ -26,6 +27,9 @@ def check(cluster: Cluster, folder: Path, cells: Sequence[Cell]) -> None:
     if all(host.connection == "local" for host in hosts):
         return
     values = inventory.hostvars(folder, ansible.inventory_list)
+    if gone := [host.name for host in hosts if host.name not in values]:
+        said = f"the run uses {', '.join(gone)}, which this inventory no longer has"
+        raise UsageError(f"{place(folder)}: {said}; put it back, or start a new run")
     with Signals() as signals:
         seen = looking.look(cluster, hosts, values, lambda: signals.count > 0, looking.QUICK)
     if signals.count:

@@ -12,19 +12,24 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kit import run
 
-from runner import diagnosis, looking
+from runner import bench, catalog, conduct, diagnosis, judging, looking, plan, preflight
+from runner.conduct import Run
 from runner.diagnosis import views
 from runner.diagnosis.model import SEVERITIES, Finding, HostView, Probe, Rule, Stated
-from runner.io import inventory
-from runner.model import Host
+from runner.errors import UsageError
+from runner.io import inventory, workloads
+from runner.io.fetch import Fetched
+from runner.io.rundir import RunDir
+from runner.model import Cell, Cluster, Host, Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -117,6 +122,25 @@ def test_a_signal_ends_it_and_what_it_started(number: int, tmp_path: Path) -> No
     assert not Path(f"/proc/{mark.read_text().strip()}").exists()
 
 
+def test_what_a_host_says_can_be_written_and_no_terminal_obeys(tmp_path: Path) -> None:
+    """Half a character, which no encoding has, and orders to a terminal in eight bits."""
+    runs = {"lock": "/l", "held": True, "run": "\ud800\x9b2J", "processes": []}
+    said = {"argv": [], "status": 0, "out": json.dumps(runs), "err": "", "seconds": 0.1, "why": None}
+    (tmp_path / "said").write_text(
+        json.dumps({"schema": "runkit/probe", "version": 1, "probes": {"runs": said}})
+    )
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\nexec cat {tmp_path}/said\n")
+    (tmp_path / "ssh").chmod(0o755)
+    folder = cluster(tmp_path, {"odd": f"ansible_ssh_executable: {tmp_path}/ssh"})
+    done = run("-i", folder, "doctor", "--json")
+    (finding,) = (each for each in json.loads(done.stdout)["findings"] if each["code"] == "run_active")
+    assert finding["detail"] == "\ud800\x9b2J is working"
+    assert done.stdout.isascii()
+    assert done.stdout.replace("\n", "").isprintable()
+    text = run("-i", folder, "doctor").stdout
+    assert "odd: info run_active: \\ud800\\x9b2J is working" in text
+
+
 def test_limit_takes_hosts_of_the_cluster_alone() -> None:
     done = run("doctor", "--limit", "localhots")
     assert done.returncode == 2
@@ -136,6 +160,49 @@ def test_bench_refuses_with_what_blocks_and_starts_nothing(tmp_path: Path) -> No
     assert line.endswith(f"; {rule.remedy}")
     assert last == "runkit: nothing was started: well cannot train; see doctor, or start with --no-preflight"
     assert list(tmp_path.glob("2*")) == []
+
+
+def two_cells(folder: Path) -> tuple[Cluster, tuple[Cell, ...]]:
+    """Two hosts over ssh; one cell uses the first alone, the other both."""
+    own = stand_in(folder)
+    made = inventory.outline(
+        str(cluster(folder, {name: f"{own}, ansible_host: 192.0.2.{n}" for n, name in enumerate("ab", 1)}))
+    )
+    digits = workloads.load(
+        "digits", lambda stem, document, place: catalog.workload(stem, document, ["runkit"], place)
+    )
+    return made, plan.cells([digits], made, plan.Overrides(cards=(1, 2)), {"runkit": "x"})
+
+
+def test_a_host_that_the_inventory_no_longer_has_is_named(tmp_path: Path) -> None:
+    made, cells = two_cells(tmp_path)
+    hosts = Path(made.path) / "hosts.yml"
+    hosts.write_text("\n".join(line for line in hosts.read_text().splitlines() if "b:" not in line))
+    with pytest.raises(UsageError) as caught:
+        preflight.check(made, Path(made.path), cells)
+    assert str(caught.value) == (
+        f"{made.path}: the run uses b, which this inventory no longer has; put it back, or start a new run"
+    )
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False])
+def test_before_a_run_goes_on_only_hosts_of_what_is_missing_are_looked_at(
+    is_looked_at: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, (one, two) = two_cells(tmp_path)
+    begun = Run(
+        RunDir(tmp_path), Plan("r", "2026-01-01T00:00:00Z", made, (one, two), False, versions={}, commit="")
+    )
+    results = [SimpleNamespace(cell=one.id, state="planned"), SimpleNamespace(cell=two.id, state="measured")]
+    looked_for: list[Sequence[Cell]] = []
+    monkeypatch.setattr(conduct, "collect", lambda run: Fetched({}, {}))
+    monkeypatch.setattr(judging, "judge", lambda *words: results)
+    monkeypatch.setattr(conduct, "stage", lambda run, todo, signals: False)
+    monkeypatch.setattr(conduct, "stop", lambda run: 0)
+    monkeypatch.setattr(bench, "_finish", lambda *words: 1)
+    monkeypatch.setattr(preflight, "check", lambda made, folder, cells: looked_for.append(cells))
+    assert bench.resume(begun, is_looked_at) == 1
+    assert looked_for == ([[one]] if is_looked_at else [])
 
 
 def asked_again(folder: Path, first: str, then: str) -> tuple[HostView, list[Any]]:

@@ -182,6 +182,13 @@ def test_a_view_holds_what_a_probe_said() -> None:
     assert (host.probe("y").why, host.text("y"), host.data("y")) == ("missing", "", None)
 
 
+def test_what_is_said_of_all_hosts_no_host_may_say() -> None:
+    """The jobs between hosts are attached to a view by those who started them."""
+    answer = {"status": 0, "out": '{"tries": [{}]}', "why": None}
+    host = views.view("a", {"probes": {"job": answer, "nccl_job": answer, "kernel": answer}}, Stated())
+    assert list(host.probes) == ["kernel"]
+
+
 @pytest.mark.parametrize(
     "answer",
     [

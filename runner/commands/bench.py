@@ -96,16 +96,14 @@ def _refuse_scripts(args: argparse.Namespace) -> None:
 
 def _go_on(args: argparse.Namespace) -> int:
     """A run that was started before."""
-    from runner import bench, conduct, preflight
+    from runner import bench, conduct
     from runner.io import rundir
 
     _refuse_matrix(args)
     earlier = conduct.open_run(rundir.find(args.resume if args.attach is None else args.attach))
     if args.attach is not None:
         return bench.attach(earlier)
-    if not args.no_preflight:
-        preflight.check(earlier.plan.cluster, earlier.inventory, earlier.plan.cells)
-    return bench.resume(earlier)
+    return bench.resume(earlier, not args.no_preflight)
 
 
 def _refuse_matrix(args: argparse.Namespace) -> None:

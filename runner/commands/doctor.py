@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``doctor``."""
     parser.add_argument("--limit", metavar="HOSTS", default="", help="only these hosts, with commas between")
     parser.add_argument(
-        "--quick", action="store_true", help="look at each host alone: no MPI job between them"
+        "--quick", action="store_true", help="look at each host alone: no MPI job between them, no nccl-tests"
     )
     parser.add_argument("--json", action="store_true", help="print a JSON object: hosts and findings")
 
@@ -50,13 +50,16 @@ def run(args: argparse.Namespace) -> int:
                 display.show(f"an MPI job between {len(hosts)} hosts")
             seen = looking.with_job(cluster, seen, values, lambda: signals.count > 0)
         if not args.quick and not signals.count:
+            if sys.stderr.isatty():
+                display.show("nccl-tests, where all hosts have them")
             seen = looking.with_nccl(cluster, seen, values, lambda: signals.count > 0)
     display.clear()
     if signals.count:
         raise Interrupted(signals.last, f"doctor ended by {signals.name}")
     findings = diagnosis.diagnose(seen)
     if args.json:
-        print(json.dumps(_document(cluster, seen, findings), indent=1, ensure_ascii=False))
+        # What a host said may hold half a character or a terminal's orders: all but ASCII is escaped.
+        print(json.dumps(_document(cluster, seen, findings), indent=1))
     else:
         print("\n".join(_lines(seen, findings)))
     return _status(seen, findings)

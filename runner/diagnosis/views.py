@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from runner.diagnosis import rules_jobs, rules_nccl
 from runner.diagnosis.model import HostView, Probe, Stated
 from runner.names import printable
 
 MOST = 200_000  # characters of a probe's output
 WHY = ("missing", "timeout", "needs root")
+OURS = (rules_jobs.PROBE, rules_nccl.PROBE)  # which no host may send
 
 
 def view(name: str, answer: Mapping[str, Any] | str, stated: Stated) -> HostView:
@@ -20,7 +22,8 @@ def view(name: str, answer: Mapping[str, Any] | str, stated: Stated) -> HostView
     found = (
         {_text(key): _probe(value) for key, value in probes.items()} if isinstance(probes, Mapping) else {}
     )
-    return HostView(name, {key: probe for key, probe in found.items() if probe is not None}, None, stated)
+    own = {key: probe for key, probe in found.items() if probe is not None and key not in OURS}
+    return HostView(name, own, None, stated)
 
 
 def evidence(text: str, most: int = 300) -> str:
