@@ -13,7 +13,7 @@ import pytest
 import yaml
 from kit import ROOT, wait_for
 
-from runner.io import private
+from runner.io import ansible, private
 
 HOLD = """
 import time
@@ -58,6 +58,28 @@ def test_killed_ones_are_swept_and_others_stay(tmp_path: Path, monkeypatch: pyte
         assert [path.exists() for path in (of_living, young, precious)] == [True] * 3
         assert (tmp_path / f"{private.PREFIX}file").exists()
         lives.kill()
+
+
+SETPRIVS = {  # what --pdeathsig may be to a host's setpriv; it came with util-linux 2.33
+    "it knows it": ("while [ $1 != true ] && [ $1 != {program} ]; do shift; done", "tied"),
+    "it does not": ("echo 'setpriv: unrecognized option: pdeathsig' >&2; exit 1", "free"),
+}
+
+
+@pytest.mark.parametrize(("script", "expected"), SETPRIVS.values(), ids=SETPRIVS)
+def test_ansible_starts_with_every_setpriv(
+    script: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ansible-playbook"
+    program.write_text('#!/bin/sh\necho "${TIED:-free} $@"\n')
+    (tmp_path / "setpriv").write_text(f'#!/bin/sh\n{script.format(program=program)}\nTIED=tied exec "$@"\n')
+    for path in (program, tmp_path / "setpriv"):
+        path.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (tmp_path / "own").mkdir()
+    env = ansible._tethered({"PATH": f"{tmp_path}:{os.environ['PATH']}"}, tmp_path / "own")
+    done = subprocess.run(["ansible-playbook", "a b"], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{expected} a b\n", "")
 
 
 def test_ansible_ends_with_a_runner_that_was_killed(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from runner.io.files import ROOT, write_bytes
 
 TETHER = """\
 #!/bin/sh
-command -v setpriv >/dev/null && exec setpriv --pdeathsig TERM {0} "$@"
+setpriv --pdeathsig TERM true >/dev/null 2>&1 && exec setpriv --pdeathsig TERM {0} "$@"
 exec {0} "$@"
 """
 CANCEL_LOOK_S = 0.3  # how often a running playbook asks whether it is cancelled

@@ -98,20 +98,13 @@ class Job:
                 os.killpg(self.child.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.child.wait(GRACE_S)
-        # Its own children are of its group, or have their own deadline.
+        # What is not of its group has a deadline of its own: ranks, and the launcher's daemons elsewhere.
 
 
 def main(request: Dict[str, Any]) -> Dict[str, Any]:
-    folder = tempfile.mkdtemp(prefix="runkit-doctor-")
-    began = time.monotonic()
-    said: Dict[str, Any] = {
-        "schema": "runkit/job",
-        "version": 1,
-        "status": None,
-        "out": "",
-        "err": "",
-        "why": None,
-    }
+    # A TMPDIR of this host alone would have to be made on the others, and would stay there.
+    folder = tempfile.mkdtemp(prefix="runkit-doctor-", dir="/tmp")
+    said: Dict[str, Any] = {"schema": "runkit/job", "version": 1, "out": "", "err": "", "why": None}
     try:
         job = Job(request, folder)
         try:
@@ -120,13 +113,12 @@ def main(request: Dict[str, Any]) -> Dict[str, Any]:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 job.child.wait(0.0 if said["why"] else GRACE_S)
             job.end()
-        said["status"] = job.child.returncode if said["why"] is None else None
         said["out"], said["err"] = (bytes(job.kept[n]).decode("utf-8", "replace") for n in (1, 2))
     except OSError as error:
         said["why"], said["err"] = "missing", "%s: %s" % (request["argv"][0], error.strerror)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return dict(said, seconds=round(time.monotonic() - began, 3))
+    return said
 
 
 if __name__ == "__main__":
