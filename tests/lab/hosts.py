@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "roles" / "lab_host" / "files" / "lab"
+# A recap line, as Ansible has it.
+RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=(\d+) failed=(\d+) ", re.MULTILINE)
 
 
 class Lab:
@@ -128,6 +131,18 @@ class Lab:
 
     def join(self, host: str) -> None:
         subprocess.run(["ip", "link", "set", f"vb-{host}", "up"], check=True)
+
+
+def recap(text: str) -> dict[str, tuple[int, int, int]]:
+    """Host to changed, unreachable, failed."""
+    return {host: tuple(map(int, counts)) for host, *counts in RECAP.findall(text)}  # type: ignore[misc]
+
+
+def sh(lab: Lab, host: str, script: str, timeout: float = 60) -> str:
+    """What a shell script prints as root of a host; the first command that fails fails the test."""
+    done = lab.sudo(host, f"set -e\n{script}", timeout)
+    assert done.returncode == 0, f"{host}: {script}: {done.stderr}"
+    return done.stdout
 
 
 def wait_for(true: Any, what: str, seconds: float = 30) -> float:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from hosts import Lab
+from hosts import Lab, recap, sh
 from standins import Package, StandIns
-from test_provision import recap, sh
 
 pytestmark = [pytest.mark.xdist_group("container runtime"), pytest.mark.timeout(300)]
 

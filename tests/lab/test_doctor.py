@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hosts import Lab, wait_for
+from hosts import Lab, sh, wait_for
 
 PROCESSES = (  # of the job between hosts, and its folders
     "ps -eo args | grep -E '[o]rted|[m]pirun |[m]pi4py -c|[t]imeout -k|json.loads.[s]ys';"
@@ -37,12 +37,6 @@ def three(tmp_path_factory: pytest.TempPathFactory, suffix: str) -> Iterator[Lab
         for host in lab.hosts:
             sh(lab, host, "apt-get install -qq --no-install-recommends iproute2 nftables", 180)
         yield lab
-
-
-def sh(lab: Lab, host: str, script: str, timeout: float = 60) -> str:
-    done = lab.sudo(host, f"set -e\n{script}", timeout)
-    assert done.returncode == 0, f"{host}: {script}: {done.stderr}"
-    return done.stdout
 
 
 def looked(lab: Lab, *words: str) -> dict[str, Any]:

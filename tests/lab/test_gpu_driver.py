@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hosts import Lab
+from hosts import Lab, recap, sh
 from standins import StandIns
 from test_container_runtime import PINNED, toolkit
-from test_provision import recap, sh
 
 pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("gpu driver"), pytest.mark.timeout(3600)]
 

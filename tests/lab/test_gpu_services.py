@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hosts import Lab
-from test_provision import recap, sh, variables
+from hosts import Lab, recap, sh
+from test_provision import variables
 
 pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("gpu services")]
 

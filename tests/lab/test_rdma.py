@@ -6,19 +6,16 @@ the OFED is a program that says what ofed_info says.
 
 from __future__ import annotations
 
-import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 import yaml
-from hosts import Lab
+from hosts import Lab, recap, sh
 from standins import DOCA, Package, StandIns
 
 pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("rdma")]
 
-RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=(\d+) failed=(\d+) ", re.MULTILINE)
 TAGS = ("--tags", "package_sources,rdma")
 PORT = "/root/rdma/mlx5_0/ports/1"
 # As many V100 of 16 GB in SXM2 as a lab's host has slots, and a ConnectX-5: vendor, device, class on the bus.
@@ -27,17 +24,6 @@ BUS = {
     "0000:80:00.0": ("0x15b3", "0x1017", "0x020700"),
 }
 V100 = {"cluster_card_model": "Tesla V100-SXM2-16GB", "gpu_hardware_pci": "/root/pci"}
-
-
-def recap(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[int, int, int]]:
-    """Host to changed, unreachable, failed."""
-    return {host: tuple(map(int, counts)) for host, *counts in RECAP.findall(done.stdout)}  # type: ignore[misc]
-
-
-def sh(lab: Lab, host: str, script: str) -> str:
-    done = lab.sudo(host, script)
-    assert done.returncode == 0, f"{host}: {script}: {done.stderr}"
-    return done.stdout
 
 
 def tree(files: dict[str, str]) -> str:
@@ -85,9 +71,9 @@ def test_the_packages_are_installed_and_run(bare: Lab) -> None:
     with stated(bare, rdma_subnet_manager=True):
         done = bare.runner("provision", *TAGS, check=0, timeout=290)
         again = bare.runner("provision", *TAGS, check=0, timeout=290)
-    assert all(counts[0] > 0 for counts in recap(done).values())
+    assert all(counts[0] > 0 for counts in recap(done.stdout).values())
     assert f"{first}, {second}: no RDMA device is on the host" in done.stderr
-    assert recap(again) == dict.fromkeys(bare.hosts, (0, 0, 0))
+    assert recap(again.stdout) == dict.fromkeys(bare.hosts, (0, 0, 0))
     for host in bare.hosts:
         said = bare.sudo(host, "ibv_devinfo")
         # With a kernel that has no modules for RDMA, the second.
@@ -106,7 +92,7 @@ def test_links_are_verified_where_there_is_a_device(bare: Lab) -> None:
     sh(bare, second, port("1: DOWN", "2: Polling", "InfiniBand"))
     with stated(bare, rdma_devices="/root/rdma"):
         done = bare.runner("provision", "--tags", "rdma", check=1, timeout=290)
-        assert recap(done) == {first: (0, 0, 0), second: (0, 0, 1)}
+        assert recap(done.stdout) == {first: (0, 0, 0), second: (0, 0, 1)}
         (said,) = [line for line in done.stderr.splitlines() if line.startswith("runkit: ")]
         assert said.startswith(f"runkit: {second}: rdma: no RDMA port is active: mlx5_0/1 is DOWN, Polling: ")
         sh(bare, second, port("4: ACTIVE", "5: LinkUp", "Ethernet"))
@@ -131,8 +117,8 @@ def test_peer_memory_takes_an_ofed_that_stays_as_it_is(bare: Lab) -> None:
     )
     assert bare.sudo(first, f"test -e {conf}").returncode == 1
     assert sh(bare, second, f"tail -n 1 {conf}") == "nvidia-peermem\n"
-    assert recap(done) == {first: (0, 0, 0), second: (1, 0, 0)}
-    assert recap(again) == dict.fromkeys(bare.hosts, (0, 0, 0))
+    assert recap(done.stdout) == {first: (0, 0, 0), second: (1, 0, 0)}
+    assert recap(again.stdout) == dict.fromkeys(bare.hosts, (0, 0, 0))
 
 
 def test_doca_is_installed_and_asks_for_a_reboot(bare: Lab) -> None:
@@ -158,4 +144,4 @@ def test_doca_is_installed_and_asks_for_a_reboot(bare: Lab) -> None:
     assert sh(bare, first, "cat /run/reboot-required.pkgs") == "doca-ofed\n"
     assert sh(bare, first, "tail -n 1 /etc/modules-load.d/nvidia-peermem.conf") == "nvidia-peermem\n"
     assert "is there, and left as it is" not in done.stderr + again.stderr
-    assert recap(again) == {first: (0, 0, 0)}
+    assert recap(again.stdout) == {first: (0, 0, 0)}

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hosts import ROOT, Lab
+from hosts import ROOT, Lab, recap
 from standins import NVIDIA, Key, Package, StandIns
 
 pytestmark = pytest.mark.xdist_group("vendor_sources")
 
-RECAP = re.compile(r"^(\S+)\s*: ok=\d+ changed=(\d+) unreachable=\d+ failed=(\d+) ", re.MULTILINE)
 PASSWORD = "hush-9-hush"
 FAILS = {"DEBIAN/postinst": "#!/bin/sh\n[ ! -e /root/refuse ] || exit 1\n"}
 PACKAGES = [
@@ -95,7 +94,7 @@ class Site:
         done = self.lab.runner("provision", *words, PYTHONPATH=str(self.tree), timeout=400)
         said = [line.split(": ", 2)[1:] for line in done.stderr.splitlines() if line.startswith("runkit: ")]
         assert len({host for host, _ in said}) == len(said), done.stderr
-        ended = {host: int(changed) for host, changed, failed in RECAP.findall(done.stdout) if failed == "0"}
+        ended = {host: counts[0] for host, counts in recap(done.stdout).items() if counts[2] == 0}
         assert set(ended) | {host for host, _ in said} == set(self.lab.hosts), done.stdout + done.stderr
         return dict(said), ended, done.stdout + done.stderr
 
