@@ -134,12 +134,31 @@ def test_what_a_host_says_instead_of_an_answer(
         assert expected in found
 
 
-def test_an_endless_answer_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "MOST", 1 << 20)
+def test_an_endless_answer_is_cut(tmp_path: Path) -> None:
     began = time.monotonic()
     found = probing.ask([question("loud", ansible_ssh_executable=stand_in(tmp_path, command="exec yes"))])
-    assert found["loud"] == "its answer has more than 1 MiB"
+    assert found["loud"] == "its answer has more than 16 MiB"
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(("drops", "expected"), [(1, None), (9, "kex_exchange_identification: ")])
+def test_a_login_that_was_dropped_is_tried_once_more(
+    drops: int, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by an sshd with too many at once (its MaxStartups): sixty hosts behind one that leads to them."""
+    monkeypatch.setattr(probing, "AGAIN_S", 0.1)
+    tries = tmp_path / "tries"
+    tries.touch()
+    dropping = (
+        f"echo >> {tries}; [ $(wc -l < {tries}) -gt {drops} ] ||"
+        " { echo 'kex_exchange_identification: Connection closed by remote host' >&2; exit 255; }"
+    )
+    found = probing.ask([question("far", ansible_ssh_executable=stand_in(tmp_path, dropping))])["far"]
+    assert tries.read_text() == "\n\n"
+    if expected is None:
+        assert kernel(found) == os.uname().release
+    else:
+        assert str(found).startswith(expected)
 
 
 def test_an_answer_counts_although_the_connection_does_not_end(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -29,8 +30,11 @@ START = b'{"schema": "runkit/probe", "version": 1, '  # before it, login scripts
 CONNECT_S = 15.0  # for a login, beside what the looks take
 END_S = 5.0  # for the far end of standard input to end what it started
 AT_ONCE = 64
+# What ssh says of an sshd with too many logins at once (MaxStartups), such as one that leads to all hosts.
+DROPPED = re.compile(r"kex_exchange_identification|Connection (closed|reset)")
+AGAIN_S = 1.0
 CANCEL_LOOK_S = 0.2
-MOST = 64 << 20  # bytes of an answer
+MOST = 16 << 20  # bytes of an answer, such as twice 4 MB of a job; read, they may take twenty times as many
 MOST_SAID = 8192  # bytes of standard error
 
 Running = set[subprocess.Popen[bytes]]
@@ -72,15 +76,16 @@ def _answer(question: Question, running: Running) -> Mapping[str, Any] | str:
         argv = [sys.executable, "-", request]
         if host.connection != "local":
             argv = ssh.command(host, question.values, [question.python, "-", request], fresh=True)
-        began = time.time()
-        with PROBE.open("rb") as text:
-            status, out, said = run_until(argv, seconds, stdin=text, running=running)
-        ended = time.time()
+        until = time.monotonic() + seconds
+        status, out, said, times = _try(argv, until, running)
+        if status == ssh.FAILED and DROPPED.search(said):
+            time.sleep(AGAIN_S)
+            status, out, said, times = _try(argv, until, running)
     except (UsageError, OSError) as error:
         return str(error)
     found = document(out, START)
     if found is not None and isinstance(found.get("probes"), dict):
-        return {**found, "probes": {**found["probes"], "clock_offset": _clock(found, began, ended)}}
+        return {**found, "probes": {**found["probes"], "clock_offset": _clock(found, *times)}}
     last = printable(([line.strip() for line in said.splitlines() if line.strip()] or [""])[-1])
     if len(out) >= MOST:
         return f"its answer has more than {MOST >> 20} MiB"
@@ -89,6 +94,16 @@ def _answer(question: Question, running: Running) -> Mapping[str, Any] | str:
     if status == ssh.FAILED and host.connection != "local":
         return ssh.explained(host, question.values, last) or "the connection ended"
     return f"{question.python} ended with status {status}" + (f": {last}" if last else " and no answer")
+
+
+def _try(
+    argv: Sequence[str], until: float, running: Running
+) -> tuple[int | None, bytes, str, tuple[float, float]]:
+    """As ``run_until``; and when it was asked and when its answer was here, by the clock."""
+    began = time.time()
+    with PROBE.open("rb") as text:
+        status, out, said = run_until(argv, until - time.monotonic(), stdin=text, running=running)
+    return status, out, said, (began, time.time())
 
 
 def run_until(
