@@ -1,7 +1,7 @@
-"""Say whether a port of the fabric is up: ``ports.py TREE FABRIC``, FABRIC is infiniband or roce.
+"""Say whether a port of the fabric is up: ``ports.py TREE FABRIC SECONDS``, FABRIC is infiniband or roce.
 
-Prints a JSON object: ``ports``, how many there are; ``wrong``, a sentence where none of them is active and
-of the layer that the fabric has, else ""; ``waiting``, whether a port waits for a subnet manager.
+Waits SECONDS at most for a subnet manager, where a port needs one. Prints a JSON object: ``ports``, how many
+there are; ``wrong``, a sentence where none of them is active and of the layer that the fabric has, else "".
 Python 3.8 or later, standard library only.
 """
 
@@ -9,6 +9,7 @@ import glob
 import json
 import os
 import sys
+import time
 
 LAYER = {"infiniband": "InfiniBand", "roce": "Ethernet"}
 WORDS = ("state", "phys_state", "link_layer")
@@ -54,15 +55,26 @@ def verdict(ports, fabric):
     return said.format(name, port["state"], port["phys_state"], why(port, fabric))
 
 
-def main(tree, fabric):
-    """Look at every port; a tree that is not there has none."""
+def look(tree):
+    """Return every port, by device and number; a tree that is not there has none."""
     ports = {}
     for folder in glob.glob(os.path.join(tree, "*", "ports", "*")):
         device, number = folder.split(os.sep)[-3], folder.split(os.sep)[-1]
         ports[device + "/" + number] = {word: read(os.path.join(folder, word)) for word in WORDS}
-    wrong = verdict(ports, fabric) if ports else ""
-    waiting = bool(wrong) and any(port["state"] == "INIT" for port in ports.values())
-    print(json.dumps({"ports": len(ports), "wrong": wrong, "waiting": waiting}))
+    return ports
+
+
+def main(tree, fabric, seconds):
+    """Look until one will do, none waits, or the time is over."""
+    end = time.monotonic() + float(seconds)
+    while True:
+        ports = look(tree)
+        wrong = verdict(ports, fabric) if ports else ""
+        waits = bool(wrong) and any(port["state"] == "INIT" for port in ports.values())
+        if not waits or time.monotonic() >= end:
+            break
+        time.sleep(min(1.0, max(0.05, end - time.monotonic())))
+    print(json.dumps({"ports": len(ports), "wrong": wrong}))
 
 
 if __name__ == "__main__":
