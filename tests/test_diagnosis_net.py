@@ -11,7 +11,7 @@ from typing import Any
 
 import os_hosts as made
 import pytest
-from os_hosts import address, altered, broken, cluster, data, found, host, request_of
+from os_hosts import address, altered, broken, cluster, data, found, host, request_of, said
 
 from runner import diagnosis
 from runner.diagnosis import views
@@ -130,6 +130,29 @@ def test_a_login_that_fails_is_named_by_its_cause(code: str, err: str, shown: st
     (finding,) = diagnosis.diagnose(broken(cluster(), "gpu1", ssh=ssh(err)))
     assert (finding.code, finding.host, finding.detail) == (code, "gpu3", "ssh from gpu1")
     assert shown in finding.evidence
+
+
+def test_a_login_to_another_sshd_of_the_same_machine() -> None:
+    """Such as the machine's own, where the inventory states the port of one in a container."""
+    launch = ssh("", 0, 2222).out.replace('"out": ""', '"out": "processes:4026531836\\n/usr/bin/orted\\n"')
+    seen = broken(cluster(), "gpu1", ssh=said(launch))
+    assert found(broken(seen, "gpu3", session=data({"processes": 4026531836})), "ssh_elsewhere") == []
+    (finding,) = found(broken(seen, "gpu3", session=data({"processes": 4026532777})), "ssh_elsewhere")
+    assert finding.host == "gpu3"
+    assert finding.evidence == "/proc/self/ns/pid: 4026531836, by the inventory's login 4026532777"
+    assert finding.detail == (
+        "ssh from gpu1 sees other processes than a login at port 2222, which the inventory states"
+    )
+
+
+def test_a_login_sees_the_same_processes_as_the_look_beside_it() -> None:
+    """By the words that a login runs, here without one."""
+    program = "import sys; sys.dont_write_bytecode = True; sys.path.insert(0, sys.argv[1]); import probe\n"
+    program += "print(probe.SEEN); print(probe.session({}))"
+    done = subprocess.run([sys.executable, "-c", program, str(PROBE.parent)], capture_output=True, text=True)
+    words, session = done.stdout.splitlines()
+    shell = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=True)
+    assert f"\nprocesses:{json.loads(session)['processes']}\n" in shell.stdout
 
 
 def test_a_login_that_hangs_and_one_to_another_port() -> None:

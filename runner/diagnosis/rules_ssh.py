@@ -56,6 +56,14 @@ RULES = (
         "state an IPv4 address in ansible_host or host_names_address",
     ),
     Rule(
+        "ssh_elsewhere",
+        "warning",
+        "The launch host logs in elsewhere than Ansible",
+        "two sshd listen on that machine, such as its own and one in a container, and ssh on the launch host"
+        " does not take the port that the inventory states: what was made ready is not where ranks start",
+        "run provision, which tells the launch host the port; or state the other one as ansible_port",
+    ),
+    Rule(
         "ssh_fails",
         "blocking",
         "The login from the launch host fails",
@@ -74,20 +82,35 @@ SAYS = (
 )
 _NOISE = re.compile(r"@{5,}|^$|Warning: Permanently added")
 _PORT = re.compile(r"port (\d{1,5})\b")
+_PROCESSES = re.compile(r"^processes:(\d{1,20})$", re.MULTILINE)
 
 
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
     """Yield hosts that the launch host cannot log in to."""
-    names = {host.name for host in hosts}
+    names = {host.name: host for host in hosts}
     for launch in hosts:
         for name, said in loose.items(launch.data("ssh")):
             status = said.get("status")
-            if status == 0 or name not in names:  # of a host that was not seen, more is known already
+            if name not in names:  # of a host that was not seen, more is known already
+                continue
+            if status == 0:
+                yield from _elsewhere(launch, names[name], said)
                 continue
             text = loose.text(said, "err")
             code = _code(text) if status is not None else "ssh_no_answer"
             shown = _line(text, code) or "no answer in time"
             yield Finding(code, name, shown, f"ssh from {launch.name}{_other_port(said, text)}")
+
+
+def _elsewhere(launch: HostView, host: HostView, said: Mapping[str, object]) -> Iterator[Finding]:
+    """Whether the login sees other processes than the one that the host was looked at by."""
+    here = loose.number(loose.mapping(host.data("session")), "processes")
+    there = _PROCESSES.search(loose.text(said, "out"))
+    if here and there and int(there[1]) != here:
+        shown = f"/proc/self/ns/pid: {there[1]}, by the inventory's login {here:.0f}"
+        port = loose.number(said, "port") or 22
+        detail = f"ssh from {launch.name} sees other processes than a login at port {port:.0f}"
+        yield Finding("ssh_elsewhere", host.name, shown, f"{detail}, which the inventory states")
 
 
 def _code(text: str) -> str:

@@ -54,7 +54,11 @@ SSH = (
     *("-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=6"),
     *("-o", "UpdateHostKeys=no", "-o", "ControlMaster=no", "-o", "ControlPath=none"),
 )
-SEEN = "cat /proc/self/limits; command -v mpirun; command -v orted; command -v prted; true"
+PROCESSES = "/proc/self/ns/pid"  # the same file for all processes of a machine, another in each container
+SEEN = (
+    "cat /proc/self/limits; command -v mpirun; command -v orted; command -v prted;"
+    " stat -L -c processes:%i " + PROCESSES + "; true"
+)
 MPI_PLACES = (
     *("/usr/bin/mpirun", "/usr/local/bin/mpirun", "/usr/lib64/*mpi*/bin/mpirun"),
     *("/opt/*mpi*/bin/mpirun", "/opt/*/*mpi*/bin/mpirun", "/usr/local/*mpi*/bin/mpirun"),
@@ -103,7 +107,9 @@ def function(called: Callable[[Request], str], seconds: float = 10.0) -> Look:
 def session(request: Request) -> str:
     """What a process that ssh starts is given; sudo and service managers give other things."""
     names = ("PATH", "LD_LIBRARY_PATH", "SHELL", "HOME", "USER", "SSH_CONNECTION")
-    return json.dumps({**{name: os.environ.get(name, "") for name in names}, "uid": os.geteuid()})
+    found: Answer = {name: os.environ.get(name, "") for name in names}
+    processes = os.stat(PROCESSES).st_ino if os.path.exists(PROCESSES) else 0
+    return json.dumps(dict(found, uid=os.geteuid(), processes=processes))
 
 
 def at_once(called: Callable[[Any], Answer], things: List[Any], until: float) -> List[Optional[Answer]]:
