@@ -19,8 +19,8 @@ from kit import ROOT
 
 STATE = ROOT / "roles" / "gpu_driver" / "files" / "driver_state.py"
 NOTHING: dict[str, Any] = {
-    "packages": {}, "held": [], "module": {}, "loaded": "", "nouveau": False, "blacklisted": False,
-    "runfile": False, "secure_boot": False, "log": "", "log_line": "",
+    "packages": {}, "held": [], "module": {}, "elsewhere": [], "loaded": "", "nouveau": False,
+    "blacklisted": False, "runfile": False, "secure_boot": False, "log": "", "log_line": "",
 }  # fmt: skip
 SYSTEMS = {
     "debian12": ("Debian", "Debian", "12.15", "6.1.0-50-amd64"),
@@ -51,6 +51,13 @@ DEBIAN = dict.fromkeys(("nvidia-kernel-dkms", "libcuda1", "nvidia-smi", "libnvid
 HEADERS = {"linux-headers-6.1.0-50-amd64": "6.1.176-1", "linux-headers-amd64": "6.1.176-1"}
 U535 = "535.288.01-0ubuntu0.22.04.1"
 U580 = "580.126.09-0ubuntu1"
+
+
+EL_DRIVER = {
+    "nvidia-driver-cuda": "580.126.20-1.el9",
+    "kmod-nvidia-open-dkms": "580.126.20-1.el9",
+    "kernel-headers": "5.14.0-611.el9",
+}
 
 
 def branch(number: str) -> dict[str, Any]:
@@ -165,6 +172,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | str]] = [
             "stream": "580-dkms",
             "suffix": "-580.173.02",
             "packages": ["nvidia-driver-cuda", "kmod-nvidia-latest-dkms"],
+            "lock": "580.173.02",
             "headers": [
                 "kernel-devel-5.14.0-570.el9.x86_64",
                 "kernel-devel-matched-5.14.0-570.el9.x86_64",
@@ -179,6 +187,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | str]] = [
         {
             "stream": "580-open",
             "suffix": "",
+            "lock": "580.*",
             "packages": ["nvidia-driver-cuda", "kmod-nvidia-open-dkms"],
         },
     ),
@@ -314,10 +323,13 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | str]] = [
                 "nvidia-utils-580-server": U580,
                 "linux-modules-nvidia-580-server-generic": "6.8.0-87.88+1",
                 "linux-image-generic": "6.8.0-87.88",
-            }
+            },
+            module={"version": "580.126.09", "license": "NVIDIA"},
+            elsewhere=["6.8.0-85-generic"],
         ),
         {
             "due": False,
+            "awaits_reboot": False,
             "installed": "580.126.09",
             "hold": [
                 "linux-image-generic",
@@ -347,16 +359,70 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | str]] = [
         H100,
         on(
             packages={
-                "nvidia-driver-cuda": "580.126.20-1.el9",
-                "kmod-nvidia-open-dkms": "580.126.20-1.el9",
+                **EL_DRIVER,
                 "kernel-devel-5.14.0-570.el9.x86_64": "5.14.0-570.el9",
                 "kernel-devel-matched-5.14.0-570.el9.x86_64": "5.14.0-570.el9",
                 "nvidia-driver-cuda-580.126.20-1.el9.x86_64": "580.126.20-1.el9",
-                "kernel-headers": "5.14.0-611.el9",
             }
         ),
-        {"due": False, "installed": "580.126.20"},
+        {"due": False, "installed": "580.126.20", "lock": "580.126.20"},
     ),
+    # The kernel was upgraded and the old one still runs. Of kernel-devel-matched only the newest stays.
+    (
+        "rocky9",
+        H100,
+        on(
+            packages={
+                **EL_DRIVER,
+                "kernel-devel-5.14.0-570.el9.x86_64": "5.14.0-570.el9",
+                "kernel-devel-5.14.0-611.el9.x86_64": "5.14.0-611.el9",
+                "kernel-devel-matched": "5.14.0-611.el9",
+                "kernel-devel-matched-5.14.0-611.el9.x86_64": "5.14.0-611.el9",
+            }
+        ),
+        {"due": False, "missing": []},
+    ),
+    # Another version of the branch is stated than is there: it is locked before it is installed.
+    (
+        "rocky9",
+        H100,
+        {"cluster_driver": "580.173.02", **on(packages=EL_DRIVER)},
+        {"due": True, "differs": True, "installed": "580.126.20", "lock": "580.173.02"},
+    ),
+    # Whichever packages bring the host its kernels are held, and no kernel by itself.
+    (
+        "hwe2204",
+        V100,
+        on(
+            packages={
+                "linux-image-virtual-hwe-22.04": "6.8.0.87.92",
+                "linux-headers-virtual-hwe-22.04": "6.8.0.87.92",
+                "linux-image-lowlatency": "5.15.0.151.136",
+                "linux-image-6.8.0-87-generic": "6.8.0-87.88",
+                "linux-image-unsigned-6.8.0-86-generic": "6.8.0-86.87",
+                "linux-headers-6.8.0-87-generic": "6.8.0-87.88",
+                "linux-modules-extra-6.8.0-87-generic": "6.8.0-87.88",
+            }
+        ),
+        {
+            "hold": [
+                "linux-headers-virtual-hwe-22.04",
+                "linux-image-lowlatency",
+                "linux-image-virtual-hwe-22.04",
+            ]
+        },
+    ),
+    # The archive's modules are for a newer kernel than the one that runs: a reboot brings both together.
+    ("ubuntu2404", V100, on(elsewhere=["6.8.0-88-generic"]), {"awaits_reboot": True}),
+    ("ubuntu2404", V100, {}, {"awaits_reboot": False}),
+    (
+        "ubuntu2404",
+        V100,
+        {"gpu_driver_kernel": "6.8.0-86-generic", **on(elsewhere=["6.8.0-88-generic"])},
+        {"awaits_reboot": False},
+    ),
+    # What DKMS made for another kernel is no excuse for what it did not make for this one.
+    ("debian12", V100, on(elsewhere=["6.1.0-49-amd64"]), {"awaits_reboot": False}),
 ]
 
 
@@ -393,7 +459,7 @@ def decided(folder: Path) -> list[dict[str, Any]]:
         names = ["refusals", *(wanted if isinstance(wanted, dict) else ())]
         said = "{{ {" + ", ".join(f"'{name}': __gpu_driver_{name}" for name in names) + "} | to_json }}"
         known = {
-            "__gpu_hardware_flavours": flavours["__gpu_hardware_flavours"],
+            "gpu_hardware_flavours": flavours["gpu_hardware_flavours"],
             **variables(system, card, more),
         }
         tasks.append({"ansible.builtin.debug": {"msg": "told: " + said}, "vars": known})
@@ -480,6 +546,37 @@ def test_what_is_in_the_way(tmp_path: Path) -> None:
     assert told["log"].endswith("/var/lib/dkms/nvidia/580.1/build/make.log")
     assert told["log_line"] == "error: b"
     put(tmp_path, "usr/lib/modprobe.d/b.conf", "options x y=1\nblacklist nouveau\n")
+    assert state(tmp_path)["blacklisted"]
+
+
+def test_other_kernels_that_have_the_module(tmp_path: Path) -> None:
+    """Lines of modules.dep as depmod writes them; a module is the driver's by its name."""
+    for kernel, line in {
+        "6.1.0-1-amd64": "updates/dkms/nvidia-current.ko: ",
+        "6.1.0-2-amd64": "updates/dkms/nvidia-current.ko: kernel/drivers/video/fbdev.ko",
+        "6.8.0-88-generic": "kernel/nvidia-580srv/nvidia.ko: ",
+        "5.14.0-611.el9.x86_64": "extra/nvidia.ko.xz:",
+        "6.1.0-3-amd64": "kernel/drivers/usb/typec/altmodes/typec_nvidia.ko:\nupdates/nvidia-uvm.ko: ",
+        "6.1.0-4-amd64": "kernel/drivers/i2c/busses/i2c-nvidia-gpu.ko: updates/dkms/nvidia.ko",
+    }.items():
+        put(tmp_path, f"lib/modules/{kernel}/modules.dep", f"kernel/a.ko:\n{line}\n")
+    assert state(tmp_path)["elsewhere"] == ["5.14.0-611.el9.x86_64", "6.1.0-2-amd64", "6.8.0-88-generic"]
+
+
+@pytest.mark.parametrize("disk", ["initrd.img-6.1.0-1-amd64", "initramfs-6.1.0-1-amd64.img"])
+def test_nouveau_is_not_kept_away_by_a_file_that_the_ram_disk_does_not_have(
+    tmp_path: Path, disk: str
+) -> None:
+    """What a call leaves that was broken off before the RAM disk was made anew."""
+    put(tmp_path, "etc/modprobe.d/runkit-nouveau.conf", "blacklist nouveau\n")
+    put(tmp_path, f"boot/{disk}", "")
+    for made, kept_away in ((1000, False), (3000, True)):
+        os.utime(tmp_path / "etc/modprobe.d/runkit-nouveau.conf", (2000, 2000))
+        os.utime(tmp_path / "boot" / disk, (made, made))
+        assert state(tmp_path)["blacklisted"] is kept_away
+    os.utime(tmp_path / "boot" / disk, (1000, 1000))
+    put(tmp_path, "usr/lib/modprobe.d/nvidia.conf", "blacklist nouveau\n")
+    os.utime(tmp_path / "usr/lib/modprobe.d/nvidia.conf", (500, 500))
     assert state(tmp_path)["blacklisted"]
 
 

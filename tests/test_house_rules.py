@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -166,6 +167,18 @@ def test_role_specification_equals_its_defaults(role: str) -> None:
                     f"{name}: two defaults"
                 )
     assert stated == defaults
+
+
+def test_roles_leave_private_names_of_others_alone() -> None:
+    """A name that begins with __ROLE_ is that role's own, and may change with it."""
+    taken = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "roles").rglob("*.yml"))
+        for name in sorted(set(re.findall(r"(?<!\w)__[a-z]\w*", path.read_text())))
+        if (of := [each for each in ROLES if name.startswith(f"__{each}_")])
+        if path.relative_to(ROOT).parts[1] not in of
+    ]
+    assert taken == []
 
 
 @pytest.mark.parametrize("playbook", sorted(path.name for path in (ROOT / "playbooks").glob("*.yml")))

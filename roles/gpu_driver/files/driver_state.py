@@ -3,9 +3,9 @@
 Prints a JSON object:
 
 * packages: name to version of what is installed in full; held: names that apt holds
-* module: version and license of the kernel module that KERNEL has
+* module: version and license of the kernel module that KERNEL has; elsewhere: other kernels that have one
 * loaded: the version that runs; nouveau: whether that one is loaded
-* blacklisted: whether nouveau is kept from being loaded
+* blacklisted: whether nouveau is kept from being loaded, from the initial RAM disk of KERNEL too
 * runfile: whether a .run file left its uninstaller
 * secure_boot: whether the firmware says so
 * log, log_line: where DKMS tells of the last build that failed, and the last line there
@@ -22,11 +22,13 @@ import sys
 
 PACKAGES = re.compile(
     r"(.*nvidia.*|lib(cuda|xnvctrl)\d?.*|cuda-drivers.*|dkms|linux-(image|headers|modules)-.*|kernel-(devel|headers).*"
-    r"|epel-release|python3-dnf-plugin-versionlock)"
+    r"|python3-dnf-plugin-versionlock)"
 )
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MODULES = ("nvidia", "nvidia-current", "nvidia-current-open")  # Debian gives its own names to what it builds
 FIELDS = ("version", "license")
+KEPT_AWAY = re.compile(r"^\s*(blacklist|install)\s+nouveau\b|^\s*alias\s+nouveau\s+off", re.MULTILINE)
+RAM_DISKS = ("initrd.img-%s", "initramfs-%s.img")  # of Debian's family, and of Enterprise Linux
 
 
 def output(*argv):
@@ -76,6 +78,26 @@ def module(kernel, root):
     return {}
 
 
+def elsewhere(kernel, root):
+    """Return the other kernels that modprobe would find the module for."""
+    known = re.compile(r"^\S*/(" + "|".join(MODULES) + r")\.ko(\.\w+)?:", re.MULTILINE)
+    tables = sorted(glob.glob(os.path.join(root, "lib/modules/*/modules.dep")))
+    found = [os.path.basename(os.path.dirname(path)) for path in tables if known.search(text(path))]
+    return [each for each in found if each != kernel]
+
+
+def blacklisted(kernel, root):
+    """Return whether a file keeps nouveau away, one that the kernel's RAM disk is not older than."""
+    disks = [os.path.join(root, "boot", name % kernel) for name in RAM_DISKS]
+    made = max([os.path.getmtime(path) for path in disks if os.path.exists(path)], default=float("inf"))
+    settings = [
+        path
+        for each in ("etc", "run", "usr/lib", "lib")
+        for path in glob.glob(f"{root}/{each}/modprobe.d/*.conf")
+    ]
+    return any(KEPT_AWAY.search(text(path)) and os.path.getmtime(path) <= made for path in settings)
+
+
 def failed_build(root):
     """Return path and last line of the youngest log of DKMS that is left beside a build."""
     logs = glob.glob(os.path.join(root, "var/lib/dkms/nvidia*/*/build/make.log"))
@@ -86,11 +108,6 @@ def failed_build(root):
 
 def main(kernel, root="/"):
     """Look at everything."""
-    settings = [
-        path
-        for each in ("etc", "run", "usr/lib", "lib")
-        for path in glob.glob(f"{root}/{each}/modprobe.d/*.conf")
-    ]
     version = re.search(
         r"NVRM version:.*?(\d{3}\.\d+(?:\.\d+)?)", text(os.path.join(root, "proc/driver/nvidia/version"))
     )
@@ -100,15 +117,11 @@ def main(kernel, root="/"):
         "packages": installed,
         "held": held,
         "module": module(kernel, root),
+        "elsewhere": elsewhere(kernel, root),
         "loaded": version.group(1) if version else "",
         "nouveau": re.search(r"^nouveau ", text(os.path.join(root, "proc/modules")), re.MULTILINE)
         is not None,
-        "blacklisted": any(
-            re.search(
-                r"^\s*(blacklist|install)\s+nouveau\b|^\s*alias\s+nouveau\s+off", text(path), re.MULTILINE
-            )
-            for path in settings
-        ),
+        "blacklisted": blacklisted(kernel, root),
         "runfile": os.path.exists(os.path.join(root, "usr/bin/nvidia-uninstall")),
         "secure_boot": text(os.path.join(root, SECURE_BOOT))[4:5] == "\x01",
         "log": log,
