@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -112,6 +113,52 @@ def test_no_engine_is_one_sentence(tmp_path: Path) -> None:
     done = subprocess.run(argv, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"{tmp_path}/docker: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, False),
+        ({"daemon.json": 2}, False),  # docker does not run, and will read it
+        ({"docker.pid": 1}, False),
+        ({"daemon.json": 1, "docker.pid": 2}, False),
+        ({"daemon.json": 2, "docker.pid": 1}, True),
+    ],
+)
+def test_a_configuration_that_docker_has_not_read_is_seen(
+    files: dict[str, int], expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = loaded("files/look.py")
+    monkeypatch.setattr(look, "DAEMON", str(tmp_path / "daemon.json"))
+    monkeypatch.setattr(look, "PID", str(tmp_path / "docker.pid"))
+    for name, written in files.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (written, written))
+    assert look.stale() is expected
+
+
+@pytest.mark.parametrize(
+    ("is_loaded", "status", "expected"),
+    [
+        (False, 0, False),
+        (True, 0, True),
+        (True, 18, False),  # nvidia-smi: the version that is loaded is not that of the library
+        (True, 9, True),  # another fault, which is no reason to leave GPUs out
+        (True, None, True),  # no nvidia-smi is here
+    ],
+)
+def test_a_driver_counts_that_programs_can_talk_to(
+    is_loaded: bool, status: int | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = loaded("files/look.py")
+    monkeypatch.setattr(look, "DRIVER", str(tmp_path / "version"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if is_loaded:
+        (tmp_path / "version").touch()
+    if status is not None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nexit {status}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    assert look.driver() is expected
 
 
 def test_what_dpkg_has_is_seen() -> None:

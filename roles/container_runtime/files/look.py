@@ -2,10 +2,11 @@
 
 Prints a JSON object: ``packages``, those of the arguments that are installed, with their versions; ``held``,
 those that dpkg does not upgrade; ``daemon``, the text of docker's configuration, null where there is none;
-``running``, the names of docker's containers; ``memlock``, whether a container may be granted unlimited
-locked memory; ``driver``, whether NVIDIA's is loaded; ``cdi``, the files that describe its GPUs; ``flagged``,
-whether the service that makes these was told to keep them readable for old engines; ``unknown``, those of the
-users that are not there; ``outside``, those that are not in the group docker.
+``stale``, whether docker runs since before that was written; ``running``, the names of docker's containers;
+``memlock``, whether a container may be granted unlimited locked memory; ``driver``, whether NVIDIA's is
+loaded and of the version that is installed; ``cdi``, the files that describe its GPUs; ``flagged``, whether
+the service that makes these was told to keep them readable for old engines; ``unknown``, those of the users
+that are not there; ``outside``, those that are not in the group docker.
 Python 3.8 or later, standard library only.
 """
 
@@ -18,10 +19,13 @@ import subprocess
 import sys
 
 DAEMON = "/etc/docker/daemon.json"
+PID = "/run/docker.pid"
 DRIVER = "/proc/driver/nvidia/version"
 FLAG = "/etc/systemd/system/nvidia-cdi-refresh.service.d/runkit.conf"
 SNAP = "/snap/bin/docker"
 PATIENCE_S = 10
+SMI_S = 60  # without persistence it starts every GPU first
+MISMATCH = 18  # the status of nvidia-smi where another version is loaded than is installed
 DPKG = (
     "dpkg-query",
     "--show",
@@ -50,6 +54,27 @@ def text(path):
             return stream.read(1000000)
     except FileNotFoundError:
         return None
+
+
+def stale():
+    """Whether docker runs, and its configuration was written after it had been started."""
+    try:
+        return os.path.getmtime(DAEMON) > os.path.getmtime(PID)
+    except FileNotFoundError:
+        return False
+
+
+def driver():
+    """Whether NVIDIA's driver is loaded and programs can talk to it."""
+    if not os.path.exists(DRIVER):
+        return False
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "-L"], stdin=subprocess.DEVNULL, capture_output=True, timeout=SMI_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return done.returncode != MISMATCH
 
 
 def packages(names):
@@ -86,7 +111,7 @@ def strangers(names):
 def main(users, *names):
     """Look at everything and tell."""
     found, held = packages(names)
-    running = said(["docker", "ps", "--format", "{{.Names}}"]) if os.path.exists("/run/docker.pid") else ""
+    running = said(["docker", "ps", "--format", "{{.Names}}"]) if os.path.exists(PID) else ""
     specs = glob.glob("/etc/cdi/*") + glob.glob("/var/run/cdi/*")
     unknown, outside = strangers([name for name in users.split(",") if name])
     answer = {
@@ -95,7 +120,8 @@ def main(users, *names):
         "daemon": text(DAEMON),
         "running": sorted(running.split()),
         "memlock": memlock(),
-        "driver": os.path.exists(DRIVER),
+        "stale": stale(),
+        "driver": driver(),
         "cdi": sorted(path for path in specs if "nvidia.com/gpu" in (text(path) or "")),
         "flagged": os.path.exists(FLAG),
         "unknown": unknown,
