@@ -35,7 +35,7 @@ NCCL_S = 180.0
 SIZES = ("-b", "512M", "-e", "2G", "-f", "2", "-n", "10", "-w", "2", "-c", "1")
 START_S = 20.0  # for a launcher to have all ranks there
 SLOT_S = 0.5  # for a pair: 200 round trips and some messages of megabytes on any network, with room for noise
-# Of a job that seems to show a slow host: what is slow stays slow, other work on the host does not.
+# Of a job that seems to show a slow or a silent host: it stays so, and other work or a lost packet does not.
 REPEATS = 3
 
 
@@ -150,7 +150,7 @@ def with_job(
         found = list(rules_jobs.check(_attached(seen, said)))
         if rules_jobs.is_silent(found) and not cancelled():
             tries[-1]["lost"] = _gone(cluster, fit, values, cancelled)
-        if cancelled() or not rules_jobs.is_slow(found):
+        if cancelled() or not rules_jobs.is_doubtful(found, tries[-1]):
             break
     return _attached(seen, said)
 

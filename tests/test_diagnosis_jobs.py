@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import json
 import runpy
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 from os_hosts import NAMES, address, altered, cluster, data
 
+from runner import looking
 from runner.diagnosis import rules_jobs
 from runner.diagnosis.model import Finding, HostView
+from runner.io import inventory, jobs
+from runner.model import Host
 
 FILES = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files"
 LOST = """\
@@ -45,7 +52,7 @@ def lines(hosts: int = 4) -> list[Line]:
         for line in told[-2:]:
             line.update(right=True, bytes_s=11e9)
     for rank in ranks:
-        told += [{"event": "all", "rank": rank, "seconds": 0.002, "right": True, "bytes": 4 << 20}]
+        told += [{"event": "all", "rank": rank, "seconds": 0.002, "right": True, "bytes": 1 << 18}]
         told += [{"event": "end", "rank": rank}]
     return told
 
@@ -146,6 +153,33 @@ def test_a_host_whose_rank_does_not_start() -> None:
     assert finding.evidence == "/usr/bin/python3: No module named mpi4py"
 
 
+def test_a_host_whose_rank_cannot_load_what_it_needs() -> None:
+    """It has said that it is there; what mpi4py says where libmpi does not load."""
+    why = "cannot load MPI library libmpi.so.40: cannot open shared object file: No such file or directory"
+    told = [line for line in lines() if line["event"] == "here"]
+    told.append({"event": "fails", "rank": 2, "why": why})
+    (finding,) = diagnosed(seen(attempt(told, "Traceback (most recent call last):\n")))
+    assert (finding.code, finding.host, finding.evidence) == ("mpi_job_fails", "gpu3", why)
+
+
+def test_a_host_whose_rank_is_stopped_before_the_start() -> None:
+    """All others wait for it, and none has met any: the process that watches it says so."""
+    told = [line for line in lines() if line["event"] == "here"]
+    told.append({"event": "stuck", "rank": 3, "state": "T"})
+    (finding,) = diagnosed(seen(attempt(told, why="timeout")))
+    assert (finding.code, finding.host) == ("mpi_no_answer", "gpu4")
+    assert "process state T" in finding.evidence
+    assert codes(seen(attempt([*lines(), told[-1]]))) == []  # it went on in time
+
+
+@pytest.mark.parametrize("sums", [True, False])
+def test_a_host_that_stops_behind_its_last_meeting(sums: bool) -> None:
+    """Nobody comes to a sum, and those that are there say that they are through: they are not at fault."""
+    told = [line for line in lines() if line["rank"] != 1 or line["event"] not in ("all", "end")]
+    told = [line for line in told if sums or line["event"] != "all"]
+    assert codes(seen(attempt(told, why="timeout"))) == [("gpu2", "mpi_no_answer")]
+
+
 def test_a_job_that_starts_nowhere_is_the_launch_hosts() -> None:
     (finding,) = diagnosed(seen(attempt([], "mpirun: No such file or directory", why="missing")))
     assert (finding.code, finding.host) == ("mpi_job_fails", "gpu1")
@@ -226,6 +260,36 @@ def test_what_was_fast_once_is_not_slow() -> None:
     assert codes(seen(attempt(lines()), attempt(slow))) == []
 
 
+SILENT = [line for line in without(lines(), 2) if line["event"] != "all"]
+NO_SUM = [line for line in lines() if line["event"] != "all"]  # all are through, and it did not end
+
+
+@pytest.mark.parametrize(
+    ("tries", "found"),
+    [
+        ([SILENT, lines()], set()),
+        ([NO_SUM, lines()], set()),
+        ([SILENT, NO_SUM, SILENT], {("gpu3", "mpi_no_answer")}),
+        ([[line for line in lines() if line["event"] == "here"]], {("gpu1", "mpi_job_fails")}),
+    ],
+    ids=["lost packets", "a rank that had to wait", "a silent host", "none is through"],
+)
+def test_what_one_try_shows_once_is_no_finding(
+    tries: list[list[Line]], found: set[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many tries are made as there are here; what no other could change is not tried again."""
+    hosts = tuple(Host(name, address(name), 1, "ssh") for name in NAMES)
+    left = iter(tries)
+    monkeypatch.setattr(jobs, "run", lambda *given: attempt(next(left)))
+    monkeypatch.setattr(
+        looking, "look", lambda cluster, hosts, *more: [HostView(each.name) for each in hosts]
+    )
+    four = replace(inventory.outline("local"), hosts=hosts)
+    views = looking.with_job(four, cluster(), {name: {} for name in NAMES}, lambda: False)
+    assert set(codes(views)) == found
+    assert list(left) == []
+
+
 def test_hosts_that_took_no_part_are_told() -> None:
     views = seen(attempt(lines(2), of=2), left_out={"gpu4": "because of ssh_denied"})
     assert diagnosed(views) == [
@@ -250,3 +314,79 @@ def test_every_pair_meets_once_in_rounds_of_disjoint_pairs(ranks: int) -> None:
                 assert partner(peer, turn, ranks) == rank != peer
                 met.append((rank, peer))
     assert sorted(met) == [(one, two) for one in range(ranks) for two in range(ranks) if one != two]
+
+
+def due(seconds: float, count: int = 0) -> Any:
+    """A request of MPI's that is done in so many seconds."""
+    end = time.monotonic() + seconds
+
+    def test(status: Any) -> bool:
+        status.Get_count = lambda unit: count
+        return time.monotonic() >= end
+
+    return SimpleNamespace(Test=test)
+
+
+class Three:
+    """The last of three ranks: the others send what it waits for, but never a message of a stream."""
+
+    def __init__(self, votes: float = 0.0, bytes_s: float = 1e12) -> None:
+        self.votes, self.bytes_s = votes, bytes_s
+        self.summed: list[int] = []  # numbers of each sum
+        self.waiting: list[Any] = []  # memory that late messages may still be written to
+        self.words = iter((1, 0) * 3)
+
+    def receive(self, block: Any, peer: int, tag: int) -> Any:
+        if len(block) == 1:
+            block[0] = next(self.words)
+            return due(0, 1)
+        self.waiting.append(block)
+        return due(3600)
+
+    def sum(self, mine: Any, summed: Any) -> Any:
+        self.summed.append(len(mine))
+        summed[:] = mine + self.votes if len(mine) == 1 else 6
+        return due(4 * mine.nbytes / self.bytes_s)  # to the first of three and back, both ways
+
+    def ranks(self) -> dict[str, Any]:
+        """What ranks.py defines, on this network."""
+        comm = SimpleNamespace(
+            Get_rank=lambda: 2,
+            Get_size=lambda: 3,
+            Ibarrier=lambda: due(0),
+            Isend=lambda block, peer, tag: due(0),
+            Irecv=self.receive,
+            Iallreduce=self.sum,
+        )
+        mpi = SimpleNamespace(COMM_WORLD=comm, BYTE=1, Status=SimpleNamespace, Finalize=lambda: None)
+        return runpy.run_path(str(FILES / "ranks.py"), {"numpy": numpy, "MPI": mpi, "comm": comm})
+
+    def add_up(self, seconds: float) -> dict[str, Any]:
+        found = self.ranks()
+        said: dict[str, Any] = found["together"](found["comm"], time.monotonic() + seconds)
+        return said
+
+
+def test_what_comes_too_late_is_not_written_into_the_next_meeting(capfd: pytest.CaptureFixture[str]) -> None:
+    """A late message is still waited for by MPI, in memory of its own."""
+    three = Three()
+    three.ranks()["main"](0.1)
+    assert len(three.waiting) == 2  # one of each meeting
+    assert not numpy.shares_memory(*three.waiting)
+    events = [json.loads(line.partition(" ")[2])["event"] for line in capfd.readouterr().out.splitlines()]
+    assert events == ["pair", "pair", "all", "end"]
+
+
+def test_a_sum_is_done_in_time_on_a_link_of_10_megabits() -> None:
+    seconds = 4 * looking.SLOT_S
+    said = Three(bytes_s=10e6 / 8).add_up(seconds)
+    assert said["right"]
+    assert said["seconds"] < seconds / 2
+
+
+def test_all_ranks_add_up_equally_often() -> None:
+    """One that has no time for another try ends it for all; else it would be waited for."""
+    alone, told = Three(), Three(votes=1.0)
+    assert all(three.add_up(60)["right"] for three in (alone, told))
+    many = alone.summed[0]
+    assert (alone.summed, told.summed) == ([many, 1] * 3, [many, 1])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ import pytest
 from kit import wait_for
 
 from runner import diagnosis, looking
-from runner.diagnosis import meetings, rules_nccl
+from runner.diagnosis import meetings, rules_jobs, rules_nccl
 from runner.diagnosis.model import HostView, Probe
 from runner.io import inventory, jobs
 from runner.model import Host
@@ -116,19 +119,43 @@ def test_a_launcher_that_is_not_there() -> None:
     assert (said["why"], said["err"]) == ("missing", "/no/mpirun: No such file or directory")
 
 
-def test_ranks_meet_in_pairs_and_add_up() -> None:
-    """Three of them on this machine, each as if it were a host; how fast it is says nothing here."""
+NAMES, OWN = ("a", "b", "c"), f"ranks of the test in {os.getpid()}"
+# What the second of three ranks does as soon as it wants numpy, which is before it begins with MPI.
+AT_START = """
+class Hook:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy" and os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+            import signal
+            {}
+import sys
+sys.meta_path.insert(0, Hook())
+"""
+
+
+def met(slot_s: float, deadline_s: float, at_start: str = "return") -> dict[str, Any]:
+    """What ranks say, three of them on this machine, each as if it were a host."""
     cluster = inventory.outline("local")
-    names = ("a", "b", "c")
     program = "import os; os.environ['RUNKIT_DOCTOR_HOST'] = 'abc'[int(os.environ['OMPI_COMM_WORLD_RANK'])]\n"
+    program += f"# {OWN}\n{AT_START.format(at_start)}"
     words = ["-np", 3, "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"}
-    command = [cluster.python, "-c", program + jobs.ranks(), 2.0, 60]
-    said = document(
-        jobs.run(HERE, {}, "python3", request(cluster.mpirun, *words, *command, deadline_s=60, env=root))
-    )
+    command = [cluster.python, "-m", "mpi4py", "-c", program + jobs.ranks(), slot_s, deadline_s]
+    asked = request(cluster.mpirun, *words, *command, deadline_s=deadline_s, env=root)
+    said = document(jobs.run(HERE, {}, "python3", asked))
+    return {**said, "hosts": {name: name for name in NAMES}, "slot_s": slot_s}
+
+
+def command_lines() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_text(errors="replace")
+
+
+def test_ranks_meet_in_pairs_and_add_up() -> None:
+    """How fast it is says nothing here."""
+    names, said = NAMES, met(2.0, 60)
     assert said["why"] is None, said
-    found = meetings.read({**said, "hosts": {name: name for name in names}, "slot_s": 2.0})
+    found = meetings.read(said)
     assert found.here == found.through == set(names)
     assert set(found.met.values()) == {True}
     assert len(found.met) == len(found.latencies) == 3
@@ -155,6 +182,42 @@ def test_ranks_of_nccl_have_a_deadline_of_their_own(
     done = subprocess.run(of_a_rank, check=False)
     assert done.returncode != 0
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("at_start", "found"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSTOP)", ("b", "mpi_no_answer", "its rank stood still")),
+        ("raise ImportError('no numpy')", ("b", "mpi_job_fails", "no numpy")),
+    ],
+)
+def test_a_rank_that_does_not_come_to_its_start_is_named(at_start: str, found: tuple[str, str, str]) -> None:
+    """Though all have said that they are there, and nothing of it is left behind."""
+    said = met(1.0, 10, at_start)
+    views = [HostView(name) for name in NAMES]
+    views[0] = replace(views[0], probes={"job": Probe(("x",), 0, json.dumps({"tries": [said]}))})
+    (finding,) = rules_jobs.check(views)
+    assert (finding.host, finding.code) == found[:2], said
+    assert finding.evidence.startswith(found[2])
+    wait_for(lambda: not any(OWN in text for text in command_lines()), "the end of all", 5)
+
+
+def test_who_watches_a_rank_goes_with_it() -> None:
+    """It does not keep open what the rank writes to."""
+    program = AT_START.format("os.kill(os.getpid(), signal.SIGSTOP)") + jobs.ranks()
+    words = [sys.executable, "-c", f"import os\n{program}", "1", "60"]
+    env = {"PATH": "/usr/bin", "OMPI_COMM_WORLD_RANK": "1"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as rank:
+        assert rank.stdout is not None
+        patience = threading.Timer(20, rank.kill)
+        patience.start()
+        said = [json.loads(rank.stdout.readline().removeprefix(meetings.MARK)) for _ in range(2)]
+        patience.cancel()
+        rank.kill()
+        began = time.monotonic()
+        assert rank.stdout.read() == ""
+        assert time.monotonic() - began < 5
+    assert [line["event"] for line in said] == ["here", "stuck"]
 
 
 def without(name: str, asked: Sequence[str] = ("a", "b"), **probes: Probe) -> list[tuple[str, str]]:

@@ -101,7 +101,7 @@ def _between(figures: Mapping[str, Any] | None) -> list[str]:
     rate = "/".join(f"{each / 1e9:.2f}" for each in figures["bytes_per_s"])
     line = f"between {len(figures['hosts'])} hosts (least/median/most): {latency} us, {rate} GB/s"
     summed = figures["all_reduce_s"]
-    return [line + (f"; all-reduce of 4 MiB in {summed * 1e3:.0f} ms" if summed is not None else "")]
+    return [line + (f"; all-reduce of 256 KiB in {summed * 1e3:.0f} ms" if summed is not None else "")]
 
 
 def _document(cluster: Cluster, seen: Sequence[HostView], findings: Sequence[Finding]) -> dict[str, Any]:

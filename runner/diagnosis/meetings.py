@@ -20,11 +20,12 @@ Way = tuple[str, str]  # from one host to another
 class Meetings:
     """One job of one rank per host, or the best of several; hosts by name, the launch host first.
 
-    ``here``: whose rank began; ``through``: whose came to the end. ``met``: per pair whether it was; pairs of
-    which nobody said anything are not in it. ``rates`` in bytes per second by the way that the data went,
-    ``latencies`` in seconds, ``wrong``: ways on which other bytes came than were sent. ``sums``: per host
-    seconds for a sum of all ranks, and whether it was right. ``said``: the launcher's complaint. ``lost``:
-    whose daemon the launcher lost, or who could not be looked at behind the job.
+    ``here``: whose rank began; ``through``: whose came to the end; ``failed``: whose Python lacks something,
+    with what it said. ``met``: per pair whether it was; pairs of which nobody said anything are not in it.
+    ``rates`` in bytes per second by the way that the data went, ``latencies`` in seconds, ``wrong``: ways on
+    which other bytes came than were sent. ``sums``: per host seconds for a sum of all ranks, and whether it
+    was right. ``said``: the launcher's complaint. ``lost``: whose daemon the launcher lost, who could not be
+    looked at behind the job, or whose rank stood still, with what shows it; "" where it is the complaint.
     """
 
     hosts: tuple[str, ...] = ()
@@ -37,7 +38,8 @@ class Meetings:
     sums: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
     said: str = ""
     why: str = ""
-    lost: frozenset[str] = frozenset()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
     slot_s: float = 0.0
 
 
@@ -53,6 +55,8 @@ def read(answer: Mapping[str, Any]) -> Meetings:
     made = _Making(names)
     for line in lines:
         made.take(line)
+    gone = dict.fromkeys(loose.mapping(answer.get("lost")), "it could not be looked at behind the job")
+    stuck = made.stuck if len(names) == len(by_address) else {}  # else what is missing tells more
     return Meetings(
         hosts=tuple(by_address.values()),
         here=frozenset(names.values()),
@@ -64,7 +68,8 @@ def read(answer: Mapping[str, Any]) -> Meetings:
         sums=made.sums,
         said=_complaint(loose.text(answer, "err")),
         why=loose.text(answer, "why"),
-        lost=frozenset((*_lost(loose.text(answer, "err"), by_address), *loose.mapping(answer.get("lost")))),
+        lost={**dict.fromkeys(_lost(loose.text(answer, "err"), by_address), ""), **gone, **stuck},
+        failed=made.failed,
         slot_s=loose.number(answer, "slot_s") or 0.0,
     )
 
@@ -104,6 +109,8 @@ class _Making:
         self.wrong: set[Way] = set()
         self.sums: dict[str, tuple[float, bool]] = {}
         self.through: set[str] = set()
+        self.failed: dict[str, str] = {}
+        self.stuck: dict[str, str] = {}
 
     def take(self, line: Mapping[str, Any]) -> None:
         own = self.names.get(loose.number(line, "rank") or 0.0)
@@ -116,6 +123,11 @@ class _Making:
             self.sums[own] = (seconds, line.get("right") is True)
         elif line.get("event") == "end":
             self.through.add(own)
+        elif line.get("event") == "fails":
+            self.failed[own] = loose.text(line, "why")
+        elif line.get("event") == "stuck":
+            state = loose.text(line, "state")
+            self.stuck[own] = f"its rank stood still before any had met (process state {state})"
 
     def _pair(self, line: Mapping[str, Any], own: str, peer: str) -> None:
         pair = frozenset((own, peer))

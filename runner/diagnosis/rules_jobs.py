@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -104,13 +104,22 @@ def is_silent(findings: Sequence[Finding]) -> bool:
     return any(each.code == "mpi_job_fails" for each in findings)
 
 
-def is_slow(findings: Sequence[Finding]) -> bool:
-    """Whether a figure is among them, which other work on a host may have made; the rest is certain."""
-    return any(each.code in ("mpi_slow_rate", "mpi_slow_latency") for each in findings)
+def is_doubtful(findings: Sequence[Finding], last: Mapping[str, Any]) -> bool:
+    """Whether one of them may come of a moment: other work on a host, a packet that was lost.
+
+    ``last`` is the try that they are of. Where a host is lost, or no rank came through, they are certain.
+    """
+    codes, job = {each.code for each in findings}, meetings.read(last)
+    slow = codes & {"mpi_slow_rate", "mpi_slow_latency"}
+    return bool(slow or (codes & {"mpi_no_answer", "mpi_sum_fails"} and job.through and not job.lost))
 
 
 def _job(job: Meetings, slow: float) -> Iterator[Finding]:
     missing = [name for name in job.hosts if name not in job.here]
+    if job.failed:
+        for name, why in job.failed.items():
+            yield Finding("mpi_job_fails", name, why or "ImportError", "its rank cannot load what it needs")
+        return
     if missing or not (job.met or job.through):
         yield from _lost(job) if job.lost else _not_started(job, missing)
         return
@@ -124,7 +133,7 @@ def _job(job: Meetings, slow: float) -> Iterator[Finding]:
 def _lost(job: Meetings) -> Iterator[Finding]:
     for name in job.hosts:
         if name in job.lost:
-            shown = job.said or "it could not be looked at behind the job"
+            shown = job.lost[name] or job.said
             yield Finding("mpi_no_answer", name, shown, "it was lost while the job began")
 
 
@@ -184,6 +193,12 @@ def _wrong(job: Meetings) -> Iterator[Finding]:
 
 def _sums(job: Meetings) -> Iterator[Finding]:
     if not all(job.met.values()):  # then it cannot be right, and the reason is told
+        return
+    silent = [name for name in job.hosts if name not in job.through]
+    if silent and job.through:  # those that are there say so, be the sum right or not
+        for name in silent:
+            shown = f"{name} met all others and did not come to the end"
+            yield Finding("mpi_no_answer", name, shown, "it fell silent before the sum of all")
         return
     for name in job.hosts:
         if name not in job.sums:

@@ -13,20 +13,47 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 MARK = "runkit-doctor "
 LEAST, MOST = 1 << 16, 1 << 23  # bytes of a message
 LONG_S = 0.01  # a message that takes so long says enough: the next one is no larger
 PINGS = 200
-TOGETHER = 1 << 20  # numbers of four bytes that all add up
+TOGETHER = 1 << 16  # numbers of four bytes that all add up; at 10 Mbit/s three hosts need a second for it
 TRIES = 3
+LOOK_S, LOOKS = 0.2, 10  # a rank that is stopped each time that it is looked at stands still
 Seen = Dict[str, Any]
 
 
 def say(event: str, **fields: Any) -> None:
-    """One line in one write, that lines of several ranks are not mixed."""
+    """One line in one write, that it is not mixed with others: pipes and terminals keep 2 kB together."""
     os.write(1, (MARK + json.dumps(dict(fields, event=event)) + "\n").encode())
+
+
+def watched(rank: int, deadline_s: float) -> Optional[int]:
+    """Start a process that tells if this one stands still before all have met, as none of the others can.
+
+    It ends when this one does, at the deadline, or when it is told to. None where it cannot be started.
+    """
+    parent = os.getpid()
+    try:
+        watcher = os.fork()
+    except OSError:
+        return None
+    if watcher:
+        return watcher
+    try:
+        signal.setitimer(signal.ITIMER_REAL, deadline_s)  # a child has none of its parent's
+        still = 0
+        while os.getppid() == parent and still < LOOKS:
+            time.sleep(LOOK_S)
+            with open("/proc/%d/stat" % parent) as stream:
+                state = stream.read().rpartition(")")[2].split()[0]
+            still = still + 1 if state in "TtD" else 0
+        if still == LOOKS:
+            say("stuck", rank=rank, state=state)
+    finally:  # whatever comes, it does not go on as a rank
+        os._exit(0)
 
 
 def partner(rank: int, turn: int, ranks: int) -> Optional[int]:
@@ -124,9 +151,9 @@ def drink(pair: Pair, into: Any, seen: Seen) -> None:
         pair.send(word)
 
 
-def meet(pair: Pair, blocks: Tuple[Any, Any], began: float, seen: Seen) -> None:
+def meet(pair: Pair, out: Any, began: float, seen: Seen) -> None:
     """The lower rank begins; then both change places. A slow one may not come to the end of it."""
-    (out, into), slot = blocks, pair.end - began
+    slot, into = pair.end - began, numpy.zeros(MOST, numpy.uint8)  # its own: what is late may still come
     word = numpy.ones(1, numpy.uint8)
     pair.send(word)
     pair.receive(word)
@@ -146,21 +173,30 @@ def together(comm: Any, end: float) -> Dict[str, Any]:
     ranks = comm.Get_size()
     mine = numpy.full(TOGETHER, comm.Get_rank() + 1, numpy.float32)
     best, right = 1e9, True
+    began = time.monotonic()
     for _ in range(TRIES):
         summed = numpy.zeros_like(mine)
-        began = time.monotonic()
+        before = time.monotonic()
         wait(comm.Iallreduce(mine, summed), end, (mine, summed))
-        best = min(best, time.monotonic() - began)
+        best = min(best, time.monotonic() - before)
         right = right and bool((summed == ranks * (ranks + 1) // 2).all())
+        late = numpy.array([3 * (time.monotonic() - began) > end - began], numpy.float32)
+        some = numpy.zeros_like(late)
+        wait(comm.Iallreduce(late, some), end, (late, some))
+        if some[0]:  # that all may end alike, one that has no time for another try ends it
+            break
     return {"seconds": best, "right": right, "bytes": mine.nbytes}
 
 
-def main(slot: float) -> None:
+def main(slot: float, watcher: Optional[int] = None) -> None:
     comm = MPI.COMM_WORLD
     rank, ranks = comm.Get_rank(), comm.Get_size()
-    blocks = (numpy.tile(pattern(rank), MOST // LEAST), numpy.zeros(MOST, numpy.uint8))
+    out = numpy.tile(pattern(rank), MOST // LEAST)
     turns = ranks - 1 + ranks % 2
     wait(comm.Ibarrier(), time.monotonic() + 3600)  # the deadline ends it
+    if watcher:  # from here on the others see who does not answer
+        os.kill(watcher, signal.SIGKILL)
+        os.waitpid(watcher, 0)
     start = time.monotonic()
     for turn in range(turns):
         began = start + turn * slot
@@ -169,7 +205,7 @@ def main(slot: float) -> None:
         if peer is not None:
             seen: Seen = {"met": False}
             with contextlib.suppress(Late):
-                meet(Pair(comm, peer, turn, began + 0.95 * slot), blocks, began, seen)
+                meet(Pair(comm, peer, turn, began + 0.95 * slot), out, began, seen)
             say("pair", rank=rank, peer=peer, **seen)
     time.sleep(max(0.0, start + turns * slot - time.monotonic()))
     end = time.monotonic() + 4 * slot
@@ -185,8 +221,13 @@ def main(slot: float) -> None:
 
 if __name__ == "__main__":
     signal.setitimer(signal.ITIMER_REAL, float(sys.argv[2]))
-    say("here", host=os.environ.get("RUNKIT_DOCTOR_HOST"), rank=int(os.environ["OMPI_COMM_WORLD_RANK"]))
-    import numpy  # after the line that says that the host has come this far
-    from mpi4py import MPI
-
-    main(float(sys.argv[1]))
+    own = int(os.environ["OMPI_COMM_WORLD_RANK"])
+    say("here", host=os.environ.get("RUNKIT_DOCTOR_HOST"), rank=own)
+    watching = watched(own, float(sys.argv[2]))
+    try:  # after the line that says that the host has come this far
+        import numpy
+        from mpi4py import MPI
+    except (ImportError, OSError, RuntimeError) as error:  # the last where libmpi does not load
+        say("fails", rank=own, why=" ".join(str(error).split())[:500])
+        raise
+    main(float(sys.argv[1]), watching)
