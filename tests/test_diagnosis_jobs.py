@@ -185,6 +185,16 @@ def test_a_job_that_starts_nowhere_is_the_launch_hosts() -> None:
     assert (finding.code, finding.host) == ("mpi_job_fails", "gpu1")
 
 
+def test_a_daemon_that_does_not_run_is_told_of_its_host() -> None:
+    """No launcher starts a rank then; once one daemon is gone, it ends the others."""
+    said = "sh: 1: orted: not found\ndaemon on 192.168.10.13 ended with status 127\n"
+    said += "daemon on 192.168.10.12 ended with status 143\n"
+    (finding,) = diagnosed(seen(attempt([], said)))
+    assert (finding.code, finding.host) == ("mpi_job_fails", "gpu3")
+    assert finding.evidence == "sh: 1: orted: not found"
+    assert diagnosed(seen(attempt(lines(), said))) == []  # of one that is ended with the job
+
+
 def test_bytes_that_are_not_those_sent() -> None:
     told = lines()
     for line in pairs_of(told, 1):

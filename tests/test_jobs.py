@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from kit import wait_for
 
-from runner import diagnosis, looking
+from runner import diagnosis, launch, looking
 from runner.diagnosis import meetings, rules_jobs, rules_nccl
 from runner.diagnosis.model import HostView, Probe
 from runner.io import inventory, jobs
-from runner.model import Host
+from runner.model import Host, Placement
 
 HERE = Host("here", "localhost", 4, "local")
 FILES = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files"
@@ -163,6 +163,32 @@ def test_ranks_meet_in_pairs_and_add_up() -> None:
     assert {right for _, right in found.sums.values()} == {True}
     assert found.wrong == frozenset()
     assert 0 < min(found.latencies.values()) < 0.5
+
+
+# All are one machine: what one removes at its end is the others' too.
+STAND_IN = """\
+#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+shift; host=$1; shift
+words=$(printf %s "$*" | sed 's/rm -rf/:/')
+[ "$host" = 198.51.100.2 ] && words=$(printf %s "$words" | sed 's/prted\\|orted/no-such-daemon/g')
+exec sh -c "$words"
+"""
+
+
+def test_a_daemon_that_breaks_on_one_host_is_told_of_that_host(tmp_path: Path) -> None:
+    """By a real launcher, of three hosts that are all this one."""
+    (tmp_path / "ssh").write_text(STAND_IN)
+    (tmp_path / "ssh").chmod(0o755)
+    made = replace(
+        inventory.outline("local"),
+        hosts=tuple(Host(name, f"198.51.100.{n}", 1, "ssh") for n, name in enumerate("abc", 1)),
+    )
+    started = launch.between_hosts([Placement(host.name, 1) for host in made.hosts], made, ["true"])
+    asked = request(*started.argv, env={**started.env, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    said = document(jobs.run(HERE, {}, "python3", {**asked, "hostfile": started.hostfile}))
+    found = meetings.read({**said, "hosts": {host.for_others: host.name for host in made.hosts}})
+    assert (found.here, found.broken) == (frozenset(), "b"), said["err"]
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -26,6 +26,7 @@ class Meetings:
     which other bytes came than were sent. ``sums``: per host seconds for a sum of all ranks, and whether it
     was right. ``said``: the launcher's complaint. ``lost``: whose daemon the launcher lost, who could not be
     looked at behind the job, or whose rank stood still, with what shows it; "" where it is the complaint.
+    ``broken``: whose daemon ended first of those that ended with an error.
     """
 
     hosts: tuple[str, ...] = ()
@@ -40,6 +41,7 @@ class Meetings:
     why: str = ""
     lost: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    broken: str = ""
     slot_s: float = 0.0
 
 
@@ -70,6 +72,7 @@ def read(answer: Mapping[str, Any]) -> Meetings:
         why=loose.text(answer, "why"),
         lost={**dict.fromkeys(_lost(loose.text(answer, "err"), by_address), ""), **gone, **stuck},
         failed=made.failed,
+        broken=_broken(loose.text(answer, "err"), by_address),
         slot_s=loose.number(answer, "slot_s") or 0.0,
     )
 
@@ -161,6 +164,12 @@ def _complaint(err: str) -> str:
     lines = [line.strip() for line in err.splitlines() if line.strip(" -\t=*")]
     telling = [line for line in lines if _TELLING.search(line)]
     return telling[-1] if telling else (lines or [""])[0]
+
+
+def _broken(err: str, by_address: Mapping[str, str]) -> str:
+    """As job.py has the hosts say it; behind the first, the launcher ends the others itself."""
+    found = re.search(r"^daemon on (\S{1,255}) ended with status \d", err, re.MULTILINE)
+    return by_address.get(found[1], "") if found else ""
 
 
 def _lost(err: str, by_address: Mapping[str, str]) -> Iterator[str]:

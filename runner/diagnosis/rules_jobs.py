@@ -142,6 +142,8 @@ def _not_started(job: Meetings, missing: Sequence[str]) -> Iterator[Finding]:
     if missing and job.here:
         for name in missing:
             yield Finding("mpi_job_fails", name, shown, "no rank started there")
+    elif missing and job.broken:
+        yield Finding("mpi_job_fails", job.broken, shown, "the launcher's daemon does not run there")
     elif job.hosts:
         detail = (
             "no rank started on any host"

@@ -39,7 +39,8 @@ quoted() {
 exec ssh -T -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=6 -o ControlMaster=no \\
     -o ControlPath=none -o UpdateHostKeys=no -o ServerAliveInterval=5 -o ServerAliveCountMax=3 -- "$host" \\
     "export RUNKIT_DOCTOR_HOST='$host' TMPDIR='%(folder)s'; mkdir -p -m 700 \\"\\$TMPDIR\\";" \\
-    "timeout -k 2 %(seconds)d sh -c $(quoted "$*"); said=\\$?; rm -rf \\"\\$TMPDIR\\"; exit \\$said"
+    "timeout -k 2 %(seconds)d sh -c $(quoted "$*"); said=\\$?; rm -rf \\"\\$TMPDIR\\";" \\
+    "[ \\$said = 0 ] || echo 'daemon on $host ended with status' \\$said >&2; exit \\$said"
 """
 
 
