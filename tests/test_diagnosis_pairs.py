@@ -145,6 +145,38 @@ def test_all_pairs_really_meet_though_they_start_one_after_the_other() -> None:
     assert hosts[-1].data("pairs")["seconds"] < 8  # nobody waits once all have met
 
 
+LATE = """
+import json, socket, sys, threading, time
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
+import probe
+request = json.loads(sys.argv[2])
+(peer,), (port,), connect = request["peers"], request["mpi_ports"], socket.create_connection
+probe.PAIRS_S = 1.0
+end = time.monotonic() + probe.PAIRS_S
+
+def refused(where, **more):
+    if where[0] == peer["address"] and time.monotonic() < end:
+        raise ConnectionRefusedError(111, "Connection refused")
+    return connect(where, **more)
+
+socket.create_connection = refused
+probe.Door(peer["address"], port)
+threading.Thread(target=probe.reach, args=(peer["name"], request["address"], port, end)).start()
+print(probe.pairs(request))
+"""
+
+
+def test_a_host_that_starts_when_the_tries_of_another_are_nearly_over_is_not_behind_a_firewall() -> None:
+    """All tries were refused; then it came itself, and by now its ports are open: once more."""
+    request = request_of("gpu1", made.NAMES[:2], free_ports(1))
+    words = [sys.executable, "-c", LATE, str(PROBE.parent), json.dumps(request)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+    (door,) = json.loads(done.stdout)["reached"]["gpu2"].values()
+    assert door["open"]
+    assert json.loads(done.stdout)["seconds"] < 3
+
+
 def test_a_host_whose_address_is_a_name_is_open_for_all() -> None:
     """Such a name may mean loopback on the host itself, where no peer comes in."""
     (port,) = free_ports(1)

@@ -331,15 +331,25 @@ def pairs(request: Request) -> str:
         peer["name"]: {port: {"open": False, "said": {}} for port in ports} for peer in peers
     }
 
+    def is_shut(pair: Tuple[Dict[str, Any], int]) -> bool:
+        return not reached[pair[0]["name"]][pair[1]]["open"]
+
     def meet(pair: Tuple[Dict[str, Any], int]) -> Answer:
         peer, port = pair
-        reached[peer["name"]][port] = reach(own, peer["address"], port, until)
+        said = reach(own, peer["address"], port, until)
+        if said["open"] or not reached[peer["name"]][port]["said"]:
+            reached[peer["name"]][port] = said
         return {}
 
-    at_once(meet, [(peer, port) for peer in peers for port in ports], until + 0.5)
+    ways = [(peer, port) for peer in peers for port in ports]
+    at_once(meet, ways, until + 0.5)
     open_doors = [door for door in doors.values() if not door.error]
     while time.monotonic() < until and any(reached.keys() - door.heard for door in open_doors):
         time.sleep(0.02)
+    # Who came may have opened its own ports behind the last try.
+    heard = {name for door in open_doors for name in door.heard}
+    until += 1
+    at_once(meet, [way for way in ways if is_shut(way) and way[0]["name"] in heard], until + 0.2)
     told = {
         "seconds": round(time.monotonic() - began, 3),
         "ports": {port: door.error for port, door in doors.items()},
