@@ -327,6 +327,20 @@ def test_a_host_that_is_cut_off_meanwhile_is_named_and_the_rest_ends(three: Lab)
     wait_for(lambda: left(three) == {}, "all of the job to be gone", 40)
 
 
+def test_a_rank_that_stands_still_is_named_and_no_other(three: Lab) -> None:
+    """Wherever it is stopped: before the start, between two meetings or behind the last; in each try."""
+    one, unit = three.hosts[1], "runkit-test-stop"
+    stop = 'while sleep 0.5; do pid=$(pgrep -o -f "[m]pi4py -c") && kill -STOP $pid; done'
+    sh(three, one, f"systemd-run -q --unit {unit} sh -c '{stop}'")
+    try:
+        told = looked(three)
+    finally:
+        sh(three, one, f"systemctl stop {unit}")
+    named = {each["host"] for each in told["findings"] if each["code"].startswith("mpi_")}
+    assert named == {one}
+    wait_for(lambda: left(three) == {}, "all of the job to be gone", 40)
+
+
 def test_a_signal_ends_the_job_everywhere(three: Lab) -> None:
     doctor = looking(three)
     doctor.send_signal(signal.SIGINT)
