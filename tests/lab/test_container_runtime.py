@@ -1,8 +1,9 @@
 """Role container_runtime on two hosts, one of each release: the engine is real, and so is every container.
 
 Stand-ins are the PCI bus, which shows a V100; NVIDIA's container toolkit, whose runtime here becomes the
-real runc and whose hook does nothing; and a file that a process has open as if it were a GPU. The tests go
-one after the other on the same hosts, from bare to provisioned.
+real runc and whose hook does nothing; docker-ce, which is a name with nothing inside; and a file that a
+process has open as if it were a GPU. The tests go one after the other on the same hosts, from bare to
+provisioned.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from standins import Package, StandIns
 pytestmark = [pytest.mark.xdist_group("container runtime"), pytest.mark.timeout(300)]
 
 PATIENCE = 280
-PINNED, NEW = "1.20.0", "1.21.0"
+OLD, PINNED, NEW = "1.19.0", "1.20.0", "1.21.0"
 LIBRARIES = ("libnvidia-container1", "libnvidia-container-tools")
 TOOLKIT = (*LIBRARIES, "nvidia-container-toolkit", "nvidia-container-toolkit-base")
+DOCKER_CE = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
 PROGRAMS = {
     "/usr/bin/nvidia-container-runtime": '#!/bin/sh\nexec runc "$@"\n',
     "/usr/bin/nvidia-container-runtime-hook": "#!/bin/sh\n",
@@ -70,13 +72,19 @@ def toolkit(version: str) -> list[Package]:
     ]
 
 
+def docker_ce() -> list[Package]:
+    version = "5:29.1.0-1~debian.12~bookworm"
+    return [Package(name, version, repository="docker") for name in DOCKER_CE]
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, suffix: str) -> Iterator[Lab]:
     with Lab(tmp_path_factory.mktemp("labs") / f"engine{suffix}") as lab:
         lab.up("--hosts", "2", "--release", "bookworm,trixie")
         for host in lab.hosts:
             sh(lab, host, BUS)
-        with StandIns(lab, [*toolkit(PINNED), *toolkit(NEW)]):
+        packages = [*toolkit(OLD), *toolkit(PINNED), *toolkit(NEW), *docker_ce()]
+        with StandIns(lab, packages):
             yield lab
 
 
@@ -122,6 +130,17 @@ def test_check_of_bare_hosts_names_the_engine_of_each_release(lab: Lab) -> None:
     assert changed[first] > changed[second] > 3  # docker's repository, for Debian 12's own docker is too old
     for host in lab.hosts:
         assert sh(lab, host, "ls -d /etc/docker /usr/bin/docker /etc/apt/keyrings/* 2>/dev/null || :") == ""
+
+
+def test_docker_ce_is_asked_for_by_its_names(lab: Lab) -> None:
+    first, _ = lab.hosts
+    _, said = provision(lab, "--limit", first, tags="package_sources,container_runtime")
+    (sentence,) = said  # a name with nothing inside
+    assert sentence.startswith(f"{first}: container_runtime: docker does not start with what was added")
+    names = sh(lab, first, "dpkg-query -W -f '${Package}\\n' " + " ".join(DOCKER_CE)).split()
+    assert sorted(names) == sorted(DOCKER_CE)
+    assert sh(lab, first, "ls /etc/docker") == ""
+    sh(lab, first, f"apt-get purge -qy {' '.join(DOCKER_CE)}")
 
 
 def test_containers_start(lab: Lab) -> None:
@@ -229,3 +248,17 @@ def test_a_configuration_that_docker_does_not_take_stays_as_it_is(lab: Lab) -> N
     assert sh(lab, second, "ls /etc/docker; systemctl is-active docker").split()[-1] == "active"
     sh(lab, first, "mv /root/daemon.json /etc/docker")
     sh(lab, second, f"rm -r {folder}; systemctl daemon-reload")
+
+
+def test_another_version_of_the_toolkit_is_taken_where_it_is_stated(lab: Lab) -> None:
+    first, second = lab.hosts
+    older: dict[str, object] = {"container_runtime_toolkit_version": OLD}
+    state(
+        lab,
+        **{
+            first: {"container_runtime_engine": "docker.io", **older},
+            second: {"container_runtime_toolkit_version": NEW},
+        },
+    )
+    assert provision(lab)[1] == []
+    assert [sh(lab, host, VERSIONS) for host in lab.hosts] == [pinned(OLD), pinned(NEW)]

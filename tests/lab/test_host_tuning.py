@@ -1,4 +1,4 @@
-"""``host_tuning`` on a real host: set, set otherwise, taken out; undone, the host is as it was.
+"""``host_tuning`` on a real host: set, set otherwise, taken out, broken off; undone, the host is as it was.
 
 The kernel of a rehearsal host is that of the machine around it, which takes network settings of its own only.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +42,11 @@ TUNED = {
         "sunrpc.tcp_max_slot_table_entries": 128,
     },
 }
+# Ends what starts apt-get, once it is there.
+KILL = """
+nohup sh -c 'until pid=$(pgrep -xo apt-get); do sleep 0.05; done; read -r _ _ _ parent _ < /proc/$pid/stat
+    kill -KILL $parent' > /dev/null 2>&1 &
+"""
 # A stand-in for the package of a kernel.
 KERNEL = """
 mkdir -p /root/kernel/DEBIAN
@@ -50,6 +57,24 @@ Maintainer: nobody
 Description: stand-in' > /root/kernel/DEBIAN/control
 dpkg-deb --build /root/kernel /root/kernel.deb && dpkg --install /root/kernel.deb
 """
+# Answers as the driver does of two V100, and keeps what it is told until /run/clocks goes.
+NVIDIA_SMI = textwrap.dedent(
+    """\
+    #!/usr/bin/python3
+    import os, sys
+    words = sys.argv[1:]
+    with open("/root/nvidia-smi.log", "a") as log:
+        log.write(" ".join(words) + "\\n")
+    def clocks(uuid):
+        return open("/run/" + uuid).read() if os.path.exists("/run/" + uuid) else "877, 1290"
+    if words[0].startswith("--query-gpu="):
+        for uuid, name in (("GPU-a", "Tesla V100-SXM2-32GB"), ("GPU-b", "Tesla V100-SXM2-16GB")):
+            print(uuid, name, clocks(uuid), "877, 1290", sep=", ")
+    elif words[2] in ("-ac", "-rac"):
+        with open("/run/" + words[1], "w") as file:
+            file.write(words[3].replace(",", ", ") if words[2] == "-ac" else "877, 1290")
+    """
+)
 
 
 @pytest.fixture(scope="module")
@@ -152,4 +177,49 @@ def test_what_the_machine_does_not_take_is_one_sentence(lab: Lab, before: str) -
     # The rest was set, and is undone whatever the inventory says now.
     assert sh(lab, "cat /proc/sys/net/core/somaxconn") in ("1024\n", "4096\n")
     undo(lab, {})
+    assert sh(lab, STATE) == before
+
+
+def test_broken_off_and_undone(lab: Lab, before: str) -> None:
+    """Ended by force in the middle, here between two settings: what was begun is on record."""
+    path = lab.folder / "group_vars" / "all" / "tuning.yml"
+    path.write_text(yaml.safe_dump(TUNED))
+    sh(lab, KILL)
+    done = lab.runner("provision", "--tags", "host_tuning", timeout=200)
+    assert done.returncode == 1, done.stdout + done.stderr
+    sh(lab, f"test -s {RECORD}")
+    undo(lab, TUNED)
+    assert sh(lab, STATE) == before
+
+
+def test_clocks_of_the_stated_model_never_under_a_computation(lab: Lab, before: str, tmp_path: Path) -> None:
+    wanted = {"host_tuning_gpu_clocks": {"Tesla V100-SXM2-32GB": "-ac 877,1530"}}
+    locked = {"host_tuning_gpu_clocks": {"Tesla V100-SXM2-32GB": "-lgc 1380"}}
+    changed, said, _ = tune(lab, wanted)
+    assert (changed, "nvidia-smi does not answer" in said) == (0, True)
+    _, said, _ = tune(lab, {"host_tuning_gpu_clocks": {"Tesla V100-SXM2-32GB": "-r"}}, check=1)
+    assert "-r sets no clocks" in said
+
+    sh(lab, f"cat > /usr/local/bin/nvidia-smi <<'END'\n{NVIDIA_SMI}END\nchmod 755 /usr/local/bin/nvidia-smi")
+    sh(lab, "touch /dev/nvidia0; systemd-run --quiet --unit busy sh -c 'exec sleep 900 < /dev/nvidia0'")
+    _, said, _ = tune(lab, wanted, check=1)
+    assert "sleep (process " in said
+    assert "-ac" not in sh(lab, "cat /root/nvidia-smi.log")
+    sh(lab, "systemctl stop busy")
+
+    assert [tune(lab, wanted)[0] for _ in range(2)] == [1, 0]
+    sh(lab, "rm /run/GPU-a")  # as after a reboot
+    assert tune(lab, wanted)[0] == 1
+    assert tune(lab, locked)[0] == 1
+    assert tune(lab, locked)[0] == 0
+    assert undo(lab, wanted) == 1
+    told = [line for line in sh(lab, "cat /root/nvidia-smi.log").splitlines() if not line.startswith("--")]
+    assert told == [
+        "-i GPU-a -ac 877,1530",
+        "-i GPU-a -ac 877,1530",
+        "-i GPU-a -rac",
+        "-i GPU-a -lgc 1380",
+        "-i GPU-a -rgc",
+    ]
+    sh(lab, "rm -f /usr/local/bin/nvidia-smi /dev/nvidia0 /root/nvidia-smi.log /run/GPU-a")
     assert sh(lab, STATE) == before

@@ -49,7 +49,7 @@ def temporary(lab: Lab) -> Path:
 
 
 def provision(lab: Lab, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return lab.runner("provision", *words, timeout=290, TMPDIR=str(temporary(lab)), **env)
+    return lab.runner("provision", *words, timeout=400, TMPDIR=str(temporary(lab)), **env)
 
 
 def sh(lab: Lab, script: str) -> str:
@@ -157,7 +157,7 @@ def break_off(lab: Lab, seed: int, times: int) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_ten_break_offs(lab: Lab) -> None:
     break_off(lab, random.randrange(10**6), 10)
 
@@ -174,7 +174,7 @@ def init(lab: Lab) -> int:
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_power_goes_and_dpkg_is_killed_in_the_middle_of_a_package(lab: Lab) -> None:
     for lose in ("power", "dpkg"):
         with subprocess.Popen(
