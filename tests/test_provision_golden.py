@@ -15,7 +15,7 @@ import pytest
 from provisioning.facts import HERE, described, provisioned
 from provisioning.host import UNSAID
 from provisioning.rehearsal import ELSEWHERE, golden, rehearse
-from provisioning.said import Said
+from provisioning.said import Facts, Said
 
 pytestmark = [pytest.mark.xdist_group("provision-golden"), pytest.mark.timeout(1500)]
 
@@ -220,17 +220,108 @@ if os.environ.get("RUNKIT_GOLDEN"):
     AGAIN += ["debian13-v100x8", "rocky10-v100x8"]
 
 
-def test_nothing_is_left_to_do_on_hosts_that_were_provisioned(
-    said: dict[str, Said], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Twice what --check says is done: the second time what it could not foresee on a bare host."""
+@pytest.fixture(scope="session")
+def ready(said: dict[str, Said], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Facts]:
+    """Hosts to which twice was done what --check says: the second time what it could not foresee."""
     facts = {name: provisioned(HOSTS[name], said[name]) for name in AGAIN}
     second = rehearse(facts, tmp_path_factory.mktemp("second"))
-    facts = {name: provisioned(facts[name], second[name]) for name in AGAIN}
-    third = rehearse(facts, tmp_path_factory.mktemp("third"))
+    return {name: provisioned(facts[name], second[name]) for name in AGAIN}
+
+
+def test_nothing_is_left_to_do_on_hosts_that_were_provisioned(
+    ready: dict[str, Facts], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    third = rehearse(ready, tmp_path_factory.mktemp("third"))
     for name in AGAIN:
         assert third[name].changes == []
         assert third[name].failures == []
+
+
+def test_dnf_leaves_the_driver_at_the_version_that_its_fabric_manager_has(ready: dict[str, Facts]) -> None:
+    locked = ready["rocky9-a100x8"]["files"]["/etc/dnf/plugins/versionlock.list"]
+    assert "nvidia-driver-cuda-3:580.173.02-*.*" in locked
+    assert "nvidia-fabricmanager-580.173.02-*" in locked
+
+
+@pytest.fixture(scope="session")
+def later(ready: dict[str, Facts], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
+    """What is said to hosts that were provisioned, after something happened to them."""
+    ubuntu, rocky = ready["ubuntu2404-h100x8"], ready["rocky9-a100x8"]
+    ask = "systemctl show --property=NeedDaemonReload --value nvidia-persistenced"
+    kernel = HOSTS["rhel9-t4x2"]["facts"]["kernel"]
+    parts = ("nvidia-driver-cuda", "kmod-nvidia-open-dkms")
+    headers = (f"kernel-devel-{kernel}", "kernel-devel-matched", "kernel-headers")
+    facts = {
+        # A newer driver was installed and does not run yet. Docker's configuration was written, not read.
+        "ubuntu2404-h100x8": {
+            **ubuntu,
+            "commands": {**ubuntu["commands"], "nvidia-smi -L": {"rc": 18}},
+            "scripts": {**ubuntu["scripts"], "look.py": '{"stale": true, "driver": false}'},
+        },
+        # The unit was written, not read. Docker's configuration too, and containers run.
+        "rocky9-a100x8": {
+            **rocky,
+            "commands": {**rocky["commands"], ask: "yes"},
+            "scripts": {**rocky["scripts"], "look.py": '{"stale": true, "running": ["train"]}'},
+        },
+        # The driver came another way, and nothing heeds versions that are locked.
+        "rhel9-t4x2": {
+            **HOSTS["rhel9-t4x2"],
+            "installed": dict.fromkeys(parts, "580.173.02-1.el9") | dict.fromkeys(headers, "5.14.0-570.el9"),
+            "known": ["*"],
+        },
+        # An older kernel runs than the archive has by now.
+        "ubuntu2204-dgx2": {
+            **HOSTS["ubuntu2204-dgx2"],
+            "installed": {"linux-image-generic": "5.15.0.100.97"},
+        },
+        # An older driver of the same branch is stated.
+        "debian12-v100x8-proxy": {
+            **HOSTS["debian12-v100x8-proxy"],
+            "installed": {"cuda-drivers": "580.173.02-1", "nvidia-driver-pinning-580.126.20": "1-1"},
+            "known": ["*"],
+            "vars": {"cluster_driver": "580.126.20"},
+        },
+    }
+    tags = "gpu_driver,gpu_persistence,container_runtime"
+    return rehearse(facts, tmp_path_factory.mktemp("later"), "--tags", tags)
+
+
+def told(said: Said, role: str, task: str) -> Facts:
+    """What the module of a task was told; there is one such task."""
+    (found,) = [each["args"] for each in said.events if (each["role"], each["task"]) == (role, task)]
+    return found
+
+
+def test_a_driver_that_waits_for_a_reboot_is_left_to_the_role_that_reboots(later: dict[str, Said]) -> None:
+    start = "Daemon | Let it start with the host, and now where the driver is loaded"
+    assert later["ubuntu2404-h100x8"].failures == []
+    assert "state" not in told(later["ubuntu2404-h100x8"], "gpu_persistence", start)
+    assert told(later["rocky9-a100x8"], "gpu_persistence", start)["state"] == "restarted"
+
+
+def test_docker_is_restarted_for_what_it_has_not_read_unless_containers_run(later: dict[str, Said]) -> None:
+    start = "Docker | Let it run, with that configuration"
+    states = {name: told(later[name], "container_runtime", start)["state"] for name in AGAIN[:2]}
+    assert states == {"ubuntu2404-h100x8": "restarted", "rocky9-a100x8": "started"}
+    notes = [note for note in later["rocky9-a100x8"].notes if "daemon.json" in note]
+    assert [("train" in note, "have ended" in note) for note in notes] == [(True, True)]
+
+
+def test_dnf_heeds_locked_versions_though_the_driver_was_there_before(later: dict[str, Said]) -> None:
+    tools = told(later["rhel9-t4x2"], "gpu_driver", "Dnf | Install what a driver needs first")
+    assert tools["name"] == ["python3-dnf-plugin-versionlock"]
+
+
+def test_the_kernel_of_the_archive_s_modules_comes_with_all_of_its_own(later: dict[str, Said]) -> None:
+    kernel = told(later["ubuntu2204-dgx2"], "gpu_driver", "Apt | Take the newest kernel with all its modules")
+    assert (kernel["name"], kernel["state"]) == ("linux-image-generic", "latest")
+
+
+def test_a_stated_version_that_is_older_is_taken(later: dict[str, Said]) -> None:
+    driver = told(later["debian12-v100x8-proxy"], "gpu_driver", "Apt | Install the driver")
+    assert set(driver["name"]) == {"cuda-drivers"}
+    assert (driver["state"], driver["allow_downgrade"]) == ("latest", True)
 
 
 # --- the roles that no golden file has --------------------------------------------------------

@@ -35,6 +35,7 @@ def _containers(host: Host, words: list[str]) -> dict[str, Any]:
         "packages": {name: host.installed[name] for name in packages if name in host.installed},
         "held": [name for name in packages if name in host.held],
         "daemon": host.text("etc/docker/daemon.json") or None,
+        "stale": False,
         "running": [],
         "memlock": True,
         "driver": (host.root / "proc/driver/nvidia/version").exists(),
@@ -42,6 +43,7 @@ def _containers(host: Host, words: list[str]) -> dict[str, Any]:
         "outside": [],
         "cdi": [str(path)[len(str(host.root)) :] for path in host.root.glob("etc/cdi/*")],
         "flagged": (host.root / "etc/systemd/system/nvidia-cdi-refresh.service.d/runkit.conf").exists(),
+        **json.loads(host.scripts.get("look.py", "{}")),  # what a host says besides
     }
 
 
