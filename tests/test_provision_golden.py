@@ -289,8 +289,11 @@ def later(ready: dict[str, Facts], tmp_path_factory: pytest.TempPathFactory) -> 
 
 def told(said: Said, role: str, task: str) -> Facts:
     """What the module of a task was told; there is one such task."""
-    (found,) = [each["args"] for each in said.events if (each["role"], each["task"]) == (role, task)]
-    return found
+    found: list[Facts] = [
+        each["args"] for each in said.events if (each["role"], each["task"]) == (role, task)
+    ]
+    assert len(found) == 1
+    return found[0]
 
 
 def test_a_driver_that_waits_for_a_reboot_is_left_to_the_role_that_reboots(later: dict[str, Said]) -> None:
