@@ -185,15 +185,12 @@ def test_power_goes_and_dpkg_is_killed_in_the_middle_of_a_package(lab: Lab) -> N
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            lab.ssh(
-                lab.hosts[0],
-                "sudo sh -c 'until pgrep -x dpkg; do :; done'",  # a package is being unpacked
-                timeout=200,
-            )
+            # While a package is being unpacked or set up.
+            end = {"power": "pgrep", "dpkg": "pkill -KILL"}[lose]
+            script = f"sudo sh -c 'until {end} -f \"[d]pkg .*--(unpack|configure)\" >/dev/null; do :; done'"
+            assert lab.ssh(lab.hosts[0], script, timeout=200).returncode == 0
             if lose == "power":
                 os.kill(init(lab), signal.SIGKILL)
-            else:
-                sh(lab, "pkill -KILL -x dpkg")
             _, said = process.communicate(timeout=280)
         print(lose, said)
         assert process.returncode == 1
