@@ -1,7 +1,7 @@
 """Role container_runtime on two hosts, one of each release: the engine is real, and so is every container.
 
 Stand-ins are the PCI bus, which shows a V100; NVIDIA's container toolkit, whose runtime here becomes the
-real runc and whose hook does nothing; docker-ce, which is a name with nothing inside; and a file that a
+real runc and whose hook does nothing; docker-ce, whose dockerd takes every configuration and never starts; and a file that a
 process has open as if it were a GPU. The tests go one after the other on the same hosts, from bare to
 provisioned.
 """
@@ -26,6 +26,11 @@ DOCKER_CE = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugi
 PROGRAMS = {
     "/usr/bin/nvidia-container-runtime": '#!/bin/sh\nexec runc "$@"\n',
     "/usr/bin/nvidia-container-runtime-hook": "#!/bin/sh\n",
+}
+NEVER = {
+    "/usr/bin/dockerd": '#!/bin/sh\n[ "$1" = --validate ]\n',
+    "/usr/lib/systemd/system/docker.service": "[Service]\nExecStart=/usr/bin/dockerd -H fd://\n"
+    "[Install]\nWantedBy=multi-user.target\n",
 }
 BUS = """
 mkdir -p /srv/pci/0000:06:00.0; cd /srv/pci/0000:06:00.0
@@ -74,7 +79,10 @@ def toolkit(version: str) -> list[Package]:
 
 def docker_ce() -> list[Package]:
     version = "5:29.1.0-1~debian.12~bookworm"
-    return [Package(name, version, repository="docker") for name in DOCKER_CE]
+    return [
+        Package(name, version, files=NEVER if name == "docker-ce" else {}, repository="docker")
+        for name in DOCKER_CE
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +143,7 @@ def test_check_of_bare_hosts_names_the_engine_of_each_release(lab: Lab) -> None:
 def test_docker_ce_is_asked_for_by_its_names(lab: Lab) -> None:
     first, _ = lab.hosts
     _, said = provision(lab, "--limit", first, tags="package_sources,container_runtime")
-    (sentence,) = said  # a name with nothing inside
+    (sentence,) = said
     assert sentence.startswith(f"{first}: container_runtime: docker does not start with what was added")
     names = sh(lab, first, "dpkg-query -W -f '${Package}\\n' " + " ".join(DOCKER_CE)).split()
     assert sorted(names) == sorted(DOCKER_CE)
