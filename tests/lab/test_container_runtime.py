@@ -1,9 +1,9 @@
 """Role container_runtime on two hosts, one of each release: the engine is real, and so is every container.
 
 Stand-ins are the PCI bus, which shows a V100; NVIDIA's container toolkit, whose runtime here becomes the
-real runc and whose hook does nothing; docker-ce, whose dockerd takes every configuration and never starts; and a file that a
-process has open as if it were a GPU. The tests go one after the other on the same hosts, from bare to
-provisioned.
+real runc and whose hook does nothing; docker-ce, whose dockerd takes every configuration and never starts;
+and a file that a process has open as if it were a GPU. The tests go one after the other on the same hosts,
+from bare to provisioned.
 """
 
 from __future__ import annotations
