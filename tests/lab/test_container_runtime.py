@@ -29,7 +29,7 @@ PROGRAMS = {
 }
 NEVER = {
     "/usr/bin/dockerd": '#!/bin/sh\n[ "$1" = --validate ]\n',
-    "/usr/lib/systemd/system/docker.service": "[Service]\nExecStart=/usr/bin/dockerd -H fd://\n"
+    "/usr/lib/systemd/system/docker.service": "[Service]\nType=notify\nExecStart=/usr/bin/dockerd\n"
     "[Install]\nWantedBy=multi-user.target\n",
 }
 BUS = """
