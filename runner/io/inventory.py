@@ -123,6 +123,7 @@ def _cluster(folder: Folder, values: Values, known: Mapping[str, specs.Option]) 
     _refuse_same_machine(folder, hosts)
     _refuse_outside(folder, hosts, facts["cluster_cidr"])
     _refuse_other_count(folder, hosts, facts["cluster_total_cards"])
+    _refuse_gid_index(folder, facts["cluster_env"], facts["cluster_fabric"])
     here = all(host.connection == "local" for host in hosts)
     return Cluster(
         name=folder.path.name,
@@ -194,6 +195,15 @@ def _refuse_other_count(folder: Folder, hosts: tuple[Host, ...], stated: int) ->
         at = folder.whereabouts(hosts[0].name, "cluster_total_cards")
         text = f"states {stated} cards, the hosts have {found} ({each})"
         raise UsageError(f"{at}: cluster_total_cards: {text}; correct one of the two")
+
+
+def _refuse_gid_index(folder: Folder, env: Mapping[str, str], fabric: str) -> None:
+    """Refuse an entry of RoCE's table of addresses where there is no RoCE."""
+    if "NCCL_IB_GID_INDEX" in env and fabric != "roce":
+        has = f"cluster_fabric is {fabric}" if fabric else "cluster_fabric is not stated"
+        text = f"is for RoCE alone, and {has}; delete that line, or state cluster_fabric: roce"
+        at = folder.whereabouts(folder.hosts[0], "cluster_env")
+        raise UsageError(f"{at}: cluster_env: NCCL_IB_GID_INDEX: {text}")
 
 
 def _common(folder: Folder, key: str, values: Values, known: Mapping[str, specs.Option]) -> Any:
