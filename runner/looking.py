@@ -31,8 +31,6 @@ MUTUAL = ("pairs",)  # a look that needs the peers to take it at the same time
 HINDERING = ("reach", "ssh", "mpi", "net", "pairs")
 DISTURBED = ("run_active", "mpi_of_host_unfit", "gpu_busy")  # ... and with these nobody wants it
 NCCL_S = 180.0
-# They fit thrice into 16 GB of a card.
-SIZES = ("-b", "512M", "-e", "2G", "-f", "2", "-n", "10", "-w", "2", "-c", "1")
 START_S = 20.0  # for a launcher to have all ranks there
 SLOT_S = 0.5  # for a pair: 200 round trips and some messages of megabytes on any network, with room for noise
 # Of a job that seems to show a slow or a silent host: it stays so, and other work or a lost packet does not.
@@ -123,6 +121,7 @@ def _stated(host: Host, cluster: Cluster, values: Values) -> Stated:
         cidr=cluster.cidr,
         address=host.for_others,
         mpi_inside_image=values[host.name].get("mpi_inside_image") is True,
+        adapters=cluster.env.get("NCCL_IB_HCA", ""),
     )
 
 
@@ -236,7 +235,8 @@ def with_nccl(
 def _nccl(cluster: Cluster, hosts: Sequence[Host], program: str) -> dict[str, Any]:
     request = {"address": hosts[0].for_others, "deadline_s": NCCL_S, "hostfile": "", "env": dict(cluster.env)}
     deadline = ("timeout", "-k", "2", f"{NCCL_S + 5:.0f}")  # of ranks that nobody reaches
-    command = [*deadline, program, *SIZES, "-g"]
+    sizes = rules_nccl.sizes(cluster.card_model, [host.cards for host in hosts])
+    command = [*deadline, program, *sizes, "-g"]
     if len(hosts) == 1:  # needs no MPI, and may be built without
         return {**request, "argv": [*command, str(hosts[0].cards)]}
     placement = [Placement(host.name, host.cards) for host in hosts]

@@ -14,7 +14,7 @@ from gpu_hosts import PORT, ROCE
 
 from runner import diagnosis
 from runner.diagnosis.model import Finding, HostView, Probe, Stated
-from runner.diagnosis.rules_nccl import PROBE, check, takes
+from runner.diagnosis.rules_nccl import PROBE, check, sizes, takes
 
 V100 = Stated(8, "Tesla V100-SXM2-32GB", fabric="infiniband")
 
@@ -88,6 +88,37 @@ def test_slower_than_what_links_and_adapters_let_through(
     (finding,) = findings(seen(table(8 * hosts, busbw), hosts, adapters))
     assert (finding.code, finding.host) == ("nccl_slow", "gpu1")
     assert shown in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("model", "least"),
+    [
+        ("Tesla V100-SXM2-32GB", 110),
+        ("NVIDIA A100-SXM4-80GB", 228),
+        ("NVIDIA H100 80GB HBM3", 460),
+        ("NVIDIA H200", 431),
+    ],
+)
+def test_one_host_is_held_to_the_mark_of_its_cards(model: str, least: int) -> None:
+    """Pass marks of check_nccl_allreduce in Azure's node health checks, for machines of eight such cards."""
+    stated = Stated(8, model)
+    assert findings(seen(table(8, float(least)), 1, 0, stated=stated)) == []
+    (finding,) = findings(seen(table(8, least - 1.0), 1, 0, stated=stated))
+    assert finding.code == "nccl_slow"
+    assert finding.detail.endswith(f"of what is possible; {least} GB/s are the least")
+
+
+def test_a_mark_is_of_eight_gigabytes_where_they_fit_thrice() -> None:
+    """It is compared with the largest size; several hosts over slow Ethernet would take minutes for that."""
+    largest = {
+        (model, *cards): words[words.index("-e") + 1]
+        for model in ("Tesla V100-SXM2-32GB", "Tesla V100-SXM2-16GB", "NVIDIA H200", "Tesla T4")
+        for cards in ((8,), (4,), (8, 8))
+        for words in [sizes(model, cards)]
+    }
+    of_mark = {("Tesla V100-SXM2-32GB", 8), ("NVIDIA H200", 8)}
+    assert {key for key, size in largest.items() if size == "8G"} == of_mark
+    assert {size for key, size in largest.items() if key not in of_mark} == {"2G"}
 
 
 def test_the_host_with_the_fewest_adapters_bounds_it() -> None:

@@ -185,6 +185,12 @@ def test_the_error_of_both_logins_counts() -> None:
     assert finding.evidence == "1.000 s ahead of gpu1, give or take 0.4 s"
 
 
+def test_a_source_of_time_goes_where_chrony_reads_it() -> None:
+    """No variable states one. The paths are those of the packages of Debian and of Enterprise Linux."""
+    remedy = diagnosis.rules()["clock_unsynchronized"].remedy
+    assert {"/etc/chrony/chrony.conf", "/etc/chrony.conf"} <= set(remedy.replace(",", " ").split())
+
+
 def test_a_container_has_the_clock_of_its_machine() -> None:
     off = {"time_units": said("inactive\n" * 7, 3), "container": said("docker\n")}
     assert found(broken(cluster(), "gpu1", **off), "time_service_off") == []

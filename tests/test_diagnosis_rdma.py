@@ -47,6 +47,12 @@ def one(
     return Case(code, [host(probes=probes, fabric=fabric)], evidence, detail, SYSFS)
 
 
+def lacking(stated: str, has: Mapping[str, Any], evidence: str) -> Case:
+    """A host without the adapter that NCCL_IB_HCA states; the names are those that rdma-core gives."""
+    hosts = [host(probes={"rdma_ports": said(has)}, adapters=stated)]
+    return Case("rdma_adapter_unknown", hosts, evidence, f"NCCL_IB_HCA is {stated}", SYSFS)
+
+
 def last(code: str, usual: HostView, probes: Mapping[str, Probe], evidence: str, detail: str) -> Case:
     """Of three hosts the last is unlike the others."""
     hosts = [replace(usual, name=name) for name in ("gpu1", "gpu2", "gpu3")]
@@ -60,6 +66,9 @@ CASES = (
     one("rdma_layer", ports(PORT), "InfiniBand", "no active port has Ethernet", "roce"),
     one("rdma_link_down", ports(DOWN), "mlx5_0/1: 1: DOWN, 2: Polling", "no cable"),
     one("rdma_link_down", ports(INIT), "2: INIT", "no subnet manager"),
+    lacking("mlx5_0:1", {"ibp12s0/1": PORT}, "active ports: ibp12s0/1"),
+    lacking("mlx5_0:1", {"mlx5_0/2": PORT, "rocep12s0/1": PORT}, "active ports: mlx5_0/2, rocep12s0/1"),
+    lacking("=mlx5_1", {"mlx5_10/1": PORT}, "active ports: mlx5_10/1"),
     one("rdma_port_down", ports(PORT, DOWN), "mlx5_1/1: 1: DOWN", "no cable"),
     one("roce_gid_missing", ports({**ROCE, "gids": ROCE["gids"][:1]}), "Ethernet", "none of the 1 addresses",
         "roce"),
@@ -97,6 +106,27 @@ def test_every_rule_has_a_case() -> None:
 )
 def test_healthy_hosts_have_no_finding(fabric: str, probes: Mapping[str, Probe]) -> None:
     assert diagnosed([host(name, probes, fabric=fabric) for name in ("gpu1", "gpu2")]) == []
+
+
+@pytest.mark.parametrize("stated", ["", "mlx5", "mlx5_0:1", "mlx5_0,rocep12s0", "^rocep12s0"])
+def test_an_adapter_that_the_host_has(stated: str) -> None:
+    assert diagnosed([host(probes=ports(PORT), adapters=stated)]) == []
+
+
+def test_an_adapter_that_is_stated_and_not_active() -> None:
+    """mlx5_1 carries nothing, and mlx5_0 is not to be taken."""
+    (_, finding) = diagnosed([host(probes=ports(PORT, DOWN), adapters="mlx5_1")])
+    assert (finding.code, finding.evidence) == ("rdma_adapter_unknown", "active ports: mlx5_0/1")
+
+
+def test_without_any_active_port_the_adapters_name_is_no_finding() -> None:
+    (finding,) = diagnosed([host(probes=ports(DOWN), adapters="rocep12s0")])
+    assert finding.code == "rdma_link_down"
+
+
+def test_what_the_missing_way_to_the_cards_memory_is_called_in_the_inventory() -> None:
+    rule = next(rule for rule in rules_rdma.RULES if rule.code == "peer_memory_missing")
+    assert "rdma_stack: doca" in rule.remedy
 
 
 def test_adapters_of_two_kinds_have_firmware_of_their_own() -> None:

@@ -16,20 +16,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from gpu_hosts import ROCE
 from kit import run
 
 from runner import bench, catalog, conduct, diagnosis, judging, looking, plan, preflight
 from runner.conduct import Run
 from runner.diagnosis import views
 from runner.diagnosis.model import SEVERITIES, Finding, HostView, Probe, Rule, Stated
-from runner.errors import UsageError
-from runner.io import inventory, workloads
+from runner.errors import NotReady, UsageError
+from runner.io import inventory, probing, workloads
 from runner.io.fetch import Fetched
 from runner.io.rundir import RunDir
-from runner.model import Cell, Cluster, Host, Plan
+from runner.model import Cell, Cluster, Host, Placement, Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -162,6 +163,35 @@ def test_bench_refuses_with_what_blocks_and_starts_nothing(tmp_path: Path) -> No
     assert list(tmp_path.glob("2*")) == []
 
 
+def test_bench_refuses_an_adapter_that_a_host_lacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four hosts with NCCL_IB_HCA: mlx5_0:1, of which the third calls its adapter rocep12s0."""
+    made = inventory.outline("v100x32")
+
+    def ask(questions: Sequence[probing.Question], cancelled: object) -> dict[str, object]:
+        def answer(name: str) -> dict[str, object]:
+            ports = {"rocep12s0/1" if name == "gpu3" else "mlx5_0/1": ROCE}
+            return {"argv": [], "status": 0, "out": json.dumps(ports), "err": "", "seconds": 0.1, "why": None}
+
+        return {
+            each.host.name: {"probes": {"rdma_ports": answer(each.host.name)}}
+            for each in questions
+            if "rdma_ports" in each.request["only"]
+        }
+
+    monkeypatch.setattr(probing, "ask", ask)
+    placement = tuple(Placement(host.name, 8) for host in made.hosts)
+    cell = SimpleNamespace(state="planned", placement=placement, argv=(), scripts=())
+    with pytest.raises(NotReady):
+        preflight.check(made, Path(made.path), cast("list[Cell]", [cell]))
+    said = [line for line in capsys.readouterr().err.splitlines() if "rdma_adapter_unknown" in line]
+    assert said == [
+        "gpu3: rdma_adapter_unknown: NCCL_IB_HCA is mlx5_0:1 (active ports: rocep12s0/1); "
+        + diagnosis.rules()["rdma_adapter_unknown"].remedy
+    ]
+
+
 def two_cells(folder: Path) -> tuple[Cluster, tuple[Cell, ...]]:
     """Two hosts over ssh; one cell uses the first alone, the other both."""
     own = stand_in(folder)
@@ -276,7 +306,9 @@ def test_hosts_of_which_nothing_is_known_break_no_other_rule() -> None:
     assert [each.code for each in diagnosis.diagnose([nothing])] == ["host_unreachable"]
 
 
-STATED = Stated(8, "Tesla V100-SXM2-32GB", "450.80.02", "infiniband", "ib0", "10.0.0.0/24", "10.0.0.1")
+STATED = Stated(
+    8, "Tesla V100-SXM2-32GB", "450.80.02", "infiniband", "ib0", "10.0.0.0/24", "10.0.0.1", adapters="x"
+)
 HOSTILE = [
     "",
     "\n",

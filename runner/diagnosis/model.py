@@ -42,6 +42,7 @@ class Stated:
     cidr: str = ""
     address: str = ""  # by which the other hosts reach it
     mpi_inside_image: bool = False  # workloads bring their own MPI
+    adapters: str = ""  # NCCL_IB_HCA of cluster_env: those that NCCL takes
 
     @property
     def has_gpus(self) -> bool:

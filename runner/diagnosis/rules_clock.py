@@ -31,7 +31,9 @@ RULES = (
         "warning",
         "The clock is not synchronized",
         "the time service runs, and has reached no source of time",
-        "see 'chronyc sources' or 'timedatectl timesync-status'; give it a server that the host can reach",
+        "see 'chronyc sources' or 'timedatectl timesync-status'; name one that the host can reach, as "
+        "'server NAME iburst', in chrony's own file, /etc/chrony/chrony.conf or on Enterprise Linux "
+        "/etc/chrony.conf, and restart chrony",
     ),
 )
 

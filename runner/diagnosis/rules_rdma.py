@@ -8,6 +8,7 @@ from typing import Any
 
 from runner.diagnosis import smi
 from runner.diagnosis.model import Finding, HostView, Rule
+from runner.diagnosis.rules_nccl import takes
 from runner.diagnosis.unlike import unlike
 
 RULES = (
@@ -32,6 +33,14 @@ RULES = (
         "no cable, no switch port, no subnet manager, or the interface is down",
         "check cable and switch port; on InfiniBand start a subnet manager (opensm); on RoCE bring the "
         "interface up",
+    ),
+    Rule(
+        "rdma_adapter_unknown",
+        "blocking",
+        "NCCL_IB_HCA names no active RDMA port of the host",
+        "systems name one adapter differently (mlx5_0, ibp12s0, rocep12s0), or that port is not active",
+        "name ports that are there in NCCL_IB_HCA of cluster_env, those of all hosts with commas between, or "
+        "delete it: NCCL then takes all active ones; the same for UCX_NET_DEVICES",
     ),
     Rule(
         "rdma_port_down",
@@ -74,9 +83,8 @@ RULES = (
         "The RDMA adapter cannot reach the cards' memory",
         "neither nvidia-peermem is loaded nor can DMA-BUF be used (open module, Turing or newer, kernel "
         "5.12)",
-        "install MLNX_OFED or DOCA-OFED, then load nvidia-peermem at every start; without it data takes the "
-        "detour "
-        "over host memory",
+        "state rdma_stack: doca and run provision, or install MLNX_OFED or DOCA-OFED and load nvidia-peermem "
+        "at every start; without it data takes the detour over host memory",
     ),
     Rule(
         "peer_memory_differs",
@@ -103,6 +111,7 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
                 yield Finding("rdma_device_missing", host.name, "nothing in /sys/class/infiniband", text)
             continue
         yield from _links(host, seen[host.name])
+        yield from _adapters(host, seen[host.name])
         yield from _gids(host, seen[host.name])
     yield from _differing(seen)
     yield from _peer_memory([host for host in ours if host.stated.has_gpus])
@@ -140,6 +149,15 @@ def _links(host: HostView, ports: Ports) -> Iterator[Finding]:
         name, port = next(iter(up.items()))
         text = f"cluster_fabric says {host.stated.fabric}, no active port has {layer}"
         yield Finding("rdma_layer", host.name, _shown(name, port), text)
+
+
+def _adapters(host: HostView, ports: Ports) -> Iterator[Finding]:
+    """Where no port is active, that is the finding."""
+    wanted = host.stated.adapters
+    up = [name for name, port in ports.items() if _active(port)]
+    if wanted and up and not any(takes(wanted, name) for name in up):
+        shown = f"active ports: {', '.join(sorted(up))}"
+        yield Finding("rdma_adapter_unknown", host.name, shown, f"NCCL_IB_HCA is {wanted}")
 
 
 def _why(port: Mapping[str, Any]) -> str:
