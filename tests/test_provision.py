@@ -18,6 +18,7 @@ import yaml
 from kit import ROOT
 
 from runner import provision
+from runner.io import ansible
 
 ANSIBLE = {
     **os.environ,
@@ -57,6 +58,11 @@ def test_usage(tmp_path: Path, words: list[str], said: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_tells_of_the_tag_that_is_no_role(tmp_path: Path) -> None:
+    assert "undo_tuning" in ansible.tags("provision")
+    assert "undo_tuning" in runner(tmp_path, "provision", "--help").stdout
 
 
 # --- this machine --------------------------------------------------------------------------

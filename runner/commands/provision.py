@@ -25,7 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``provision``."""
     parser.add_argument("--check", action="store_true", help="show what would change, and change nothing")
     parser.add_argument("--limit", metavar="HOSTS", default="", help="only these hosts, with commas between")
-    parser.add_argument("--tags", metavar="TAGS", default="", help="only these roles, with commas between")
+    parser.add_argument(
+        "--tags",
+        metavar="TAGS",
+        default="",
+        help="only these roles, with commas between; undo_tuning brings back what was tuned",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
