@@ -183,6 +183,20 @@ def test_every_variable_of_provision_and_bench_is_explained_in_the_example() -> 
     assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
 
 
+def test_the_page_of_clusters_has_every_file_of_the_example() -> None:
+    folder, page = ROOT / "inventory" / "v100x32", (ROOT / "docs" / "clusters.md").read_text()
+    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*.yml")]
+    assert [name for name in files if f"| `{name}` |" not in page] == []
+
+
+@pytest.mark.parametrize("role", ["container_runtime", "package_sources"])
+def test_the_page_of_provisioning_has_every_variable_of_a_role(role: str) -> None:
+    page = (ROOT / "docs" / "provisioning.md").read_text()
+    specs = yaml.safe_load((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text())
+    options = specs["argument_specs"]["main"]["options"]
+    assert [name for name in options if f"`{name}`" not in page] == []
+
+
 def test_local_works_with_plain_ansible() -> None:
     command = [str(ANSIBLE / "ansible"), "-i", "inventory/local", "all", "-m", "ansible.builtin.ping"]
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
