@@ -215,6 +215,23 @@ def test_files_of_others_keep_their_modes(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_mode & 0o777 == mode
 
 
+def test_a_repository_that_is_disabled_needs_no_address(tmp_path: Path) -> None:
+    """Ansible asks of tasks that it skips too whether they may be told, and warns where that is undefined."""
+    facts = {"os_family": "Debian", "distribution": "Debian", "distribution_release": "trixie"}
+    facts |= {"distribution_major_version": "13", "architecture": "x86_64"}
+    said = play(
+        tmp_path,
+        [{"ansible.builtin.include_role": {"name": "vendor_sources"}}],
+        ansible_facts=facts,
+        vendor_sources_repository="doca",
+        vendor_sources_repositories={"doca": {"enabled": False}},
+        package_sources_proxy="",
+        package_sources_no_proxy=[],
+        __vendor_sources_folder=str(tmp_path),
+    )
+    assert "no_log" not in said
+
+
 def test_examples() -> None:
     assert doctest.testmod(SOURCES).attempted > 3
     assert doctest.testmod(SOURCES).failed == 0
