@@ -12,6 +12,8 @@ PASSWORD = "hush-9-hush"
 # As the distribution's own packages bring them, but for the names of servers.
 ROCKY = "[baseos]\nmirrorlist=https://a.example/?x=$a\n#baseurl=http://b.example/$r/BaseOS/\ngpgcheck=1\n"
 EPEL = "[epel]\n# not for everybody\n#baseurl=https://c.example/pub/epel/9/\nmetalink=https://d.example/m\n"
+# Of Cisco's own servers, whom no mirror stands in for.
+CISCO = "[epel-cisco-openh264]\nmetalink=https://d.example/c\nenabled=1\ngpgcheck=1\n"
 SITE = "[site]\nbaseurl=http://site.example/\n"
 FACTS = {"os_family": "RedHat"}
 
@@ -46,6 +48,31 @@ def test_the_mirror_stands_in_for_epel_too(tmp_path: Path, repos: Path) -> None:
         "#metalink=https://d.example/m",
     ]
     assert (repos / "site.repo").read_text() == SITE
+
+
+def test_what_no_mirror_has_is_switched_off(tmp_path: Path, repos: Path) -> None:
+    cisco = repos / "epel-cisco-openh264.repo"
+    cisco.write_text(CISCO)
+    mirrored(tmp_path, "")
+    assert cisco.read_text() == CISCO
+    for changed in (5, 0):  # of the two others two rows each
+        assert mirrored(tmp_path, "http://m.example/all").count("changed: [localhost]") == changed
+    assert cisco.read_text() == CISCO.replace("enabled=1", "enabled=0")
+
+
+def test_lists_of_mirrors_of_debian_s_cloud_images(tmp_path: Path) -> None:
+    (tmp_path / "repos/mirrors").mkdir(parents=True)
+    sources = "Types: deb\nURIs: mirror+file:///etc/apt/mirrors/debian.list\nSuites: bookworm\n"
+    (tmp_path / "repos/debian.sources").write_text(sources)
+    (tmp_path / "repos/mirrors/debian.list").write_text("https://a.example/debian\n")
+    (tmp_path / "repos/mirrors/debian-security.list").write_text("https://a.example/debian-security\n")
+    for changed in (2, 0):
+        said = mirrored(tmp_path, "http://m.example", ansible_facts={"os_family": "Debian"})
+        assert said.count("changed: [localhost]") == changed
+    assert (tmp_path / "repos/debian.sources").read_text() == sources
+    assert (tmp_path / "repos/mirrors/debian.list").read_text() == "http://m.example/debian\n"
+    security = (tmp_path / "repos/mirrors/debian-security.list").read_text()
+    assert security == "http://m.example/debian-security\n"
 
 
 def test_a_mirror_that_is_asked_without_the_proxy_says_so_once(tmp_path: Path, repos: Path) -> None:
