@@ -77,8 +77,14 @@ HOSTS: dict[str, tuple[list[Device], dict[str, Any], dict[str, Any] | str]] = {
     "none_stated": ([], {"cluster_cards": 8, "cluster_card_model": ""}, {}),
     "one_lost": ([V100] * 7, {"cluster_cards": 8}, "7 NVIDIA GPUs are on the PCI bus, cluster_cards says 8;"),
     "empty": ([], {"cluster_cards": 1}, "cluster_cards says 1; see with lspci -d 10de: whether"),
-    "newer": ([V100, NEWER], {"cluster_cards": 2}, "the GPU 3f00 is older than Pascal or newer than runkit"),
-    "older": ([(NVIDIA, "13c2", VGA)], {"cluster_cards": 1}, "the GPU 13c2 is older than Pascal"),
+    "newer": ([V100, NEWER], {"cluster_cards": 2}, "the GPU 3f00 is newer than runkit, so the driver"),
+    "older": ([(NVIDIA, "13c2", VGA)], {"cluster_cards": 1}, "the GPU 13c2 is older than Pascal, and"),
+    "k80": ([(NVIDIA, "102d", GPU), NEWER], {"cluster_cards": 1}, "the GPU 102d is older than Pascal, and"),
+    "gh200": (
+        [(NVIDIA, "2342", GPU), H100],
+        {"cluster_cards": 1},
+        {"architectures": ["hopper"], "flavour": "open", "open_only": ["GH200 120GB"]},
+    ),
     "mistold": (
         [NEWER],
         {"cluster_cards": 1, "gpu_hardware_ids": {"3f00": "rubin"}},
@@ -107,7 +113,7 @@ def known(
     folder: Path, hosts: dict[str, tuple[list[Device], dict[str, Any]]]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """What each host is known to have, as the play reads it afterwards, and why hosts were refused."""
-    public = ["stated", "gpus", "architectures", "flavour", "nvswitches", "adapters"]
+    public = ["stated", "gpus", "architectures", "flavour", "nvswitches", "adapters", "open_only"]
     said = "{{ {" + ", ".join(f"'{name}': gpu_hardware_{name}" for name in public) + "} | to_json }}"
     file = f"{folder}/{{{{ inventory_hostname }}}}"
     refused = {"dest": f"{file}.txt", "content": "{{ ansible_failed_result.msg }}"}
@@ -162,7 +168,8 @@ def test_hosts(tmp_path: Path) -> None:
         assert len(told["gpus"]) == len([each for each in devices if each[2] in (GPU, VGA)]), name
     assert found["none_stated"]["stated"] is False
     assert found["dgx1"]["gpus"][7] == {
-        "address": "0000:00:00.7", "id": "1db5", "name": "Tesla V100 SXM2 32GB", "architecture": "volta",
+        "address": "0000:00:00.7", "id": "1db5", "name": "Tesla V100 SXM2 32GB", "chip": "GV100",
+        "architecture": "volta",
     }  # fmt: skip
 
 
