@@ -108,6 +108,7 @@ WAITING = {
     for path, text in port(number, *NO_MANAGER, IB).items()
 }
 LOADED = {"/sys/module/nvidia/version": "580.173.02"}
+DOCA = {"rdma_stack": "doca", "vendor_sources_repositories": {"doca": {"fingerprints": ["A" * 40]}}}
 HOSTS: dict[str, Facts] = {
     "debian12-v100x8": {"vars": {"rdma_subnet_manager": True}, "files": WAITING},
     "rocky9-v100x8": {
@@ -117,6 +118,13 @@ HOSTS: dict[str, Facts] = {
         "units": {"opensmd": {"enabled": False, "active": False}},
     },
     "alma9-h100x8": {"vars": {"rdma_subnet_manager": True}, "commands": OFED},
+    # Cards for the management beside those of the fabric, and a release that knows them not.
+    "ubuntu2404-h100x8": {
+        "vars": {**DOCA, "vendor_sources_doca_version": "3.2.3"},
+        "pci": {"0x020000 0x15b3 0x1015": 1, "0x028000 0x15b3 0x1003": 1},
+    },
+    "debian12-h100x8": {"vars": DOCA, "pci": {"0x020000 0x15b3 0x1015": 1}},
+    "ubuntu2204-v100x8": {"vars": {**DOCA, "vendor_sources_doca_version": "3.2.3"}},
     # DOCA came before, and the first of them was not rebooted since.
     "rocky9-v100x16-doca": {
         "files": {**LOADED, "/etc/yum.repos.d/runkit-doca.repo": "", "/run/runkit-doca": ""},
@@ -171,13 +179,29 @@ def test_doca_that_waits_for_a_reboot_still_does_in_the_next_call(said: dict[str
     assert would(done) & {*asked, "Peer memory | Load it"} == {"Peer memory | Load it"}
 
 
+def test_a_stated_release_of_doca_wins_over_adapters_beside_the_fabric(said: dict[str, Said]) -> None:
+    for name, release, note in (
+        ("ubuntu2404-h100x8", "3.2.3", "DOCA 3.2.3, as stated, knows no ConnectX-4 Lx"),
+        ("debian12-h100x8", "2.9.4", "DOCA 2.9.4 is taken, the last that knows ConnectX-4 Lx"),
+    ):
+        assert said[name].failures == []
+        assert [note in each for each in said[name].notes if "DOCA" in each] == [True]
+        urls = [text for path, text in said[name].files.items() if "runkit-doca.sources" in path]
+        assert [f"/doca/{release}/" in text for text in urls] == [True]
+
+
+def test_a_stated_release_that_knows_no_adapter_of_the_fabric_is_refused(said: dict[str, Said]) -> None:
+    (why,) = said["ubuntu2204-v100x8"].failures
+    assert "DOCA 3.2.3 knows no ConnectX-4, and 2.9.4 is the last that does" in why
+
+
 # --- peer memory ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("distribution", "source", "remedy"),
     [
-        pytest.param("Ubuntu", "", "state gpu_driver_source: vendor, whose module is built", id="ready-made"),
+        pytest.param("Ubuntu", "", "so that NVIDIA's is taken, whose module is built", id="ready-made"),
         pytest.param("Ubuntu", "vendor", "build it anew (dkms remove and dkms install", id="NVIDIA's"),
         pytest.param("Debian", "", "build it anew (dkms remove and dkms install", id="DKMS"),
     ],
