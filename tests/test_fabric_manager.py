@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from plays import play, role
 
 SCRIPT = Path(__file__).resolve().parent.parent / "roles" / "fabric_manager" / "files" / "fabric.py"
 spec = importlib.util.spec_from_file_location("fabric", SCRIPT)
@@ -55,3 +58,41 @@ def test_versions(text: str, version: str) -> None:
 
 def test_a_package_that_is_not_there_has_no_version() -> None:
     assert fabric.package("no-such-package-of-runkit") == ""
+
+
+B200 = {"id": "2901", "name": "B200", "chip": "GB100"}
+GB200 = {"id": "2941", "name": "GB200", "chip": "GB100"}
+B300 = {"id": "31ff", "name": "GB110", "chip": "GB110"}  # of no model that has a name here
+H100 = {"id": "2330", "name": "H100 SXM5 80GB", "chip": "GH100"}
+
+
+@pytest.mark.parametrize(
+    ("card", "runs", "fails"),
+    [
+        (B200, False, True),
+        (B300, False, True),
+        (B200, True, False),
+        (GB200, False, False),
+        (H100, False, False),
+    ],
+)
+def test_a_board_of_blackwell_is_not_ready_before_its_fabric_manager_runs(
+    tmp_path: Path, card: dict[str, str], *, runs: bool, fails: bool
+) -> None:
+    known: dict[str, Any] = {
+        "ansible_facts": {"python": {"executable": sys.executable}},
+        "gpu_hardware_gpus": [card] * 8,
+        "gpu_hardware_nvswitches": 0,
+        "gpu_hardware_container": False,
+        "gpu_driver_kind": "distribution_ubuntu",
+        "gpu_driver_chosen": "580",
+        "__gpu_driver_look": {},
+        "__fabric_manager_found": {"program": runs, "runs": runs, "loaded": "580.173.02"},
+    }
+    said = play(tmp_path, role("fabric_manager", "find"), fails=fails, **known)
+    assert (f"{card['name']} on a board with NVLink switches need a fabric manager" in said) == fails
+    assert ("without which CUDA fails (802)" in said) == fails
+
+
+def test_no_unit_runs_that_is_not_there() -> None:
+    assert fabric.runs("no-such-unit-of-runkit") is False

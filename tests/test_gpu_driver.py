@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 import yaml
 from kit import ROOT
+from plays import play, role
 
 STATE = ROOT / "roles" / "gpu_driver" / "files" / "driver_state.py"
 NOTHING: dict[str, Any] = {
     "packages": {}, "held": [], "module": {}, "elsewhere": [], "loaded": "", "nouveau": False,
-    "blacklisted": False, "runfile": False, "secure_boot": False, "log": "", "log_line": "",
+    "blacklisted": False, "runfile": False, "ofed": False, "secure_boot": False, "log": "", "log_line": "",
 }  # fmt: skip
 SYSTEMS = {
     "debian12": ("Debian", "Debian", "12.15", "6.1.0-50-amd64"),
@@ -31,15 +32,17 @@ SYSTEMS = {
     "rocky9": ("RedHat", "Rocky", "9.6", "5.14.0-570.el9.x86_64"),
     "rhel10": ("RedHat", "RedHat", "10.0", "6.12.0-55.el10.x86_64"),
 }
-V100, A100, H100, B200 = "V100", "A100", "H100", "B200"
+V100, A100, H100, B200, GH200 = "V100", "A100", "H100", "B200", "GH200"
 CARDS = {  # name, architecture and default flavour, as role gpu_hardware has them
     V100: ("Tesla V100 SXM2 32GB", "volta", "proprietary"),
     A100: ("A100 SXM4 40GB", "ampere", "open"),
     H100: ("H100 SXM5 80GB", "hopper", "open"),
     B200: ("B200", "blackwell", "open"),
+    GH200: ("GH200 120GB", "hopper", "open"),
 }
 VENDOR: dict[str, Any] = {"gpu_driver_source": "vendor"}
 OWN: dict[str, Any] = {"gpu_driver_source": "distribution"}
+DOCA: dict[str, Any] = {"cluster_fabric": "infiniband", "rdma_stack": "doca"}
 
 
 def on(**state: Any) -> dict[str, Any]:
@@ -421,6 +424,92 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | str]] = [
         {"gpu_driver_kernel": "6.8.0-86-generic", **on(elsewhere=["6.8.0-88-generic"])},
         {"awaits_reboot": False},
     ),
+    # Ubuntu's ready-made module is built without OFED, which nvidia-peermem of the proprietary one needs.
+    ("ubuntu2204", V100, DOCA, {"source": "vendor", "packages": ["cuda-drivers"]}),
+    ("ubuntu2204", V100, {**DOCA, "cluster_fabric": "ethernet"}, {"source": "distribution"}),
+    ("ubuntu2404", H100, DOCA, {"source": "distribution"}),
+    ("ubuntu2404", H100, {**DOCA, "gpu_driver_flavour": "proprietary"}, {"source": "vendor"}),
+    ("debian13", V100, DOCA, {"source": "distribution"}),
+    ("ubuntu2204", V100, {"cluster_fabric": "roce", **on(ofed=True)}, {"source": "vendor"}),
+    ("ubuntu2204", V100, on(ofed=True), {"source": "distribution"}),
+    (
+        "ubuntu2204",
+        V100,
+        {**DOCA, **OWN},
+        "Ubuntu 22.04's own modules are built without OFED, so nvidia-peermem would not load beside DOCA;",
+    ),
+    (
+        "ubuntu2204",
+        V100,
+        {**DOCA, **OWN, **on(ofed=True)},
+        "would not load beside the OFED that is there; leave",
+    ),
+    # The same branch in another packaging. NVIDIA's own 580 has names with a branch, too.
+    *(
+        (
+            "ubuntu2204",
+            V100,
+            {**VENDOR, **on(packages={**dict.fromkeys(names, version), "cuda-drivers": "580.126.20-1"})},
+            wanted,
+        )
+        for names, version, wanted in (
+            (
+                ("nvidia-utils-580-server",),
+                U580,
+                "another packaging than that of cuda-drivers, and the two",
+            ),
+            (
+                ("nvidia-driver-580",),
+                "580.126.09-0ubuntu0.22.04.1",
+                "nvidia-driver-580 (580.126.09-0ubuntu0.22",
+            ),
+            (("nvidia-driver-580", "nvidia-driver-pinning-580"), "580.126.20-1ubuntu1", {"otherwise": []}),
+        )
+    ),
+    (
+        "ubuntu2404",
+        H100,
+        on(packages=dict.fromkeys(("nvidia-kernel-common-580", "nvidia-driver-580-open"), U580)),
+        f"nvidia-driver-580-open, nvidia-kernel-common-580 ({U580}); remove them with apt-get purge",
+    ),
+    (
+        "ubuntu2404",
+        V100,
+        on(packages={"cuda-drivers": "580.126.20-1ubuntu1", "nvidia-driver": "580.126.20-1ubuntu1"}),
+        "(580.126.20-1ubuntu1); remove them with apt-get purge, or state gpu_driver_source: vendor",
+    ),
+    (
+        "ubuntu2404",
+        V100,
+        on(
+            packages={
+                **dict.fromkeys(
+                    ("nvidia-fabricmanager-580", "libnvidia-nscq-580", "libnvidia-cfg1-580-server"), U580
+                ),
+                "nvidia-firmware-580-server-580.126.09": U580,
+            }
+        ),
+        {"otherwise": []},
+    ),
+    (
+        "ubuntu2404",
+        GH200,
+        {"gpu_driver_flavour": "proprietary"},
+        "the proprietary kernel module does not know GH200 120GB; leave gpu_driver_flavour out, and the",
+    ),
+    (
+        "debian12",
+        V100,
+        on(secure_boot=True),
+        "make its key (dkms generate_mok, or openssl as docs/provisioning.md has it), enrol the key "
+        "(mokutil --import /var/lib/dkms/mok.pub, reboot, confirm at the console) and state",
+    ),
+    (
+        "ubuntu2204",
+        V100,
+        {**DOCA, **on(secure_boot=True)},
+        "mokutil --import /var/lib/shim-signed/mok/MOK.der",
+    ),
     # What DKMS made for another kernel is no excuse for what it did not make for this one.
     ("debian12", V100, on(elsewhere=["6.1.0-49-amd64"]), {"awaits_reboot": False}),
 ]
@@ -443,6 +532,7 @@ def variables(system: str, card: str, more: dict[str, Any]) -> dict[str, Any]:
         "gpu_hardware_architectures": [architecture],
         "gpu_hardware_flavour": flavour,
         "gpu_hardware_container": False,
+        "gpu_hardware_open_only": [name] if card == GH200 else [],
         "cluster_driver": "",
         **on(),
         **more,
@@ -524,6 +614,21 @@ def test_nothing_is_there(tmp_path: Path) -> None:
 def test_version_that_is_loaded(tmp_path: Path, line: str) -> None:
     put(tmp_path, "proc/driver/nvidia/version", f"NVRM version: {line}\nGCC version:  gcc version 12.2.0\n")
     assert state(tmp_path)["loaded"] == LOADED[line]
+
+
+def test_an_ofed_is_seen(tmp_path: Path) -> None:
+    put(tmp_path, "usr/bin/ofed_info", "")
+    assert state(tmp_path) == {**NOTHING, "ofed": True}
+
+
+@pytest.mark.parametrize(("driver", "told"), [("450.80.02", True), ("580.173.02", False), ("", False)])
+def test_a_stated_version_of_another_branch_is_told_before_anything_is_done(
+    tmp_path: Path, driver: str, *, told: bool
+) -> None:
+    known = {**variables("ubuntu2204", V100, {"cluster_driver": driver})}
+    known["gpu_hardware_flavours"] = {"volta": ["proprietary"]}
+    said = play(tmp_path, role("gpu_driver", "decide"), "--check", **known)
+    assert (f"cluster_driver says {driver}, and a driver 580 would be installed" in said) == told
 
 
 def test_what_is_in_the_way(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def _driver(host: Host, words: list[str]) -> dict[str, Any]:
     """Of the role gpu_driver: files by the script itself; packages and the module from the facts."""
     text = (ROLES / "gpu_driver" / "files" / "driver_state.py").read_text()
     ran = json.loads(run(text, ["-", *words, str(host.root)])["stdout"])
+    ran["ofed"] |= "ofed_info -s" in host.commands
     return {**ran, "packages": dict(host.installed), "held": host.held, "module": dict(host.module)}
 
 
@@ -60,6 +61,7 @@ def _fabric(host: Host, words: list[str]) -> dict[str, Any]:
         "loaded": loaded[0] if loaded else "",
         "package": host.installed.get(words[0], "").partition("-")[0],
         "program": (host.root / "usr/bin/nv-fabricmanager").exists(),
+        "runs": host.units.get("nvidia-fabricmanager", {}).get("active", False),
     }
 
 

@@ -2,7 +2,8 @@
 
 Prints a JSON object: ``driver``, the version of the GPU driver that is installed, as its library is called;
 ``loaded``, the version that runs; ``package``, the version of PACKAGE, "" where it is not installed in full;
-``program``, whether the fabric manager is there, from wherever. Python 3.8 or later, standard library only.
+``program``, whether the fabric manager is there, from wherever;
+``runs``, whether it is started. Python 3.8 or later, standard library only.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def main(words: list[str]) -> int:
         "loaded": version(text("/proc/driver/nvidia/version")),
         "package": package(words[0]),
         "program": os.path.exists("/usr/bin/nv-fabricmanager"),
+        "runs": runs("nvidia-fabricmanager"),
     }
     print(json.dumps(found))
     return 0
@@ -68,6 +70,14 @@ def package(name: str) -> str:
         if state == "installed":
             return version(said)
     return ""
+
+
+def runs(unit: str) -> bool:
+    """Whether systemd has a unit started; not where there is no systemd."""
+    try:
+        return subprocess.call(["systemctl", "is-active", "--quiet", unit], stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
 
 
 def text(path: str) -> str:

@@ -7,6 +7,7 @@ Prints a JSON object:
 * loaded: the version that runs; nouveau: whether that one is loaded
 * blacklisted: whether nouveau is kept from being loaded, from the initial RAM disk of KERNEL too
 * runfile: whether a .run file left its uninstaller
+* ofed: whether an OFED is there
 * secure_boot: whether the firmware says so
 * log, log_line: where DKMS tells of the last build that failed, and the last line there
 
@@ -123,6 +124,7 @@ def main(kernel, root="/"):
         is not None,
         "blacklisted": blacklisted(kernel, root),
         "runfile": os.path.exists(os.path.join(root, "usr/bin/nvidia-uninstall")),
+        "ofed": os.path.exists(os.path.join(root, "usr/bin/ofed_info")),
         "secure_boot": text(os.path.join(root, SECURE_BOOT))[4:5] == "\x01",
         "log": log,
         "log_line": line,
