@@ -444,6 +444,12 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | str]] = [
         {**DOCA, **OWN, **on(ofed=True)},
         "would not load beside the OFED that is there; leave",
     ),
+    (
+        "ubuntu2204",
+        V100,
+        {**DOCA, **on(packages={"nvidia-utils-580-server": U580})},
+        "with apt-get purge; Ubuntu's modules are built without OFED, so NVIDIA's are taken",
+    ),
     # The same branch in another packaging. NVIDIA's own 580 has names with a branch, too.
     *(
         (
