@@ -10,6 +10,7 @@ from typing import Any
 from runner import containers, diagnosis, launch
 from runner.diagnosis import rules_jobs, rules_nccl, views
 from runner.diagnosis.model import Finding, HostView, Probe, Stated
+from runner.errors import UsageError
 from runner.io import jobs, probing
 from runner.io.probing import Question
 from runner.model import Cluster, Host, Placement
@@ -21,7 +22,8 @@ EPHEMERAL = (32768, 46000, 60999)  # of the ports that Linux gives to whoever as
 DEADLINE_S = 20.0  # the default of doctor_probe_deadline_s
 # Looks behind blocking findings that take no more than a moment: what bench asks before it starts anything.
 QUICK = (
-    *("session", "limits", "meminfo", "space", "mounts", "interfaces", "pairs", "ssh", "mpi"),
+    *("session", "limits", "meminfo", "space", "runs_root", "mounts", "interfaces", "pairs", "ssh"),
+    *("mpi", "python_packages"),
     *("gpu_module", "gpu_module_installed", "gpu_pci", "gpu_query", "gpu_processes"),
     *("gpu_packages_deb", "gpu_packages_rpm", "gpu_fabric_manager", "kernel_modules"),
     *("rdma_ports", "rdma_peer_memory", "docker_info", "container_ways"),
@@ -89,6 +91,7 @@ def question(
         "is_launch": host == cluster.hosts[0],
         "mpi_ports": [cluster.port, *EPHEMERAL],
         "mpirun": cluster.mpirun,
+        "python": cluster.python,
         "data_root": cluster.data_root,
         "agent_root": cluster.agent_root,
         "gpus": stated.has_gpus,
@@ -97,12 +100,14 @@ def question(
         "become": bool(own.get("ansible_become")),
         "only": only,
     }
-    return Question(host, own, request, cluster.agent_python, _deadline(own))
+    return Question(host, own, request, cluster.agent_python, _deadline(host.name, own))
 
 
-def _deadline(values: Mapping[str, Any]) -> float:
+def _deadline(name: str, values: Mapping[str, Any]) -> float:
     stated = values.get("doctor_probe_deadline_s")
-    return float(stated) if isinstance(stated, int) and stated > 1 else DEADLINE_S
+    if isinstance(stated, int) and stated < 2:
+        raise UsageError(f"{name}: doctor_probe_deadline_s: {stated} is too short; state at least 2 s")
+    return float(stated) if isinstance(stated, int) else DEADLINE_S
 
 
 def _peer(host: Host, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -36,6 +36,7 @@ SPACE = {
     "shm": {"path": "/dev/shm", "at": "/dev/shm", "size": 12662634496, "free": 12662632448, "inodes": 3091463,
             "inodes_free": 3091420},
 }  # fmt: skip
+ROOT = {"path": "/root/.local/state/runkit", "at": "/root", "folder": True, "writable": True}
 NAS = {"source": "nas:/data", "at": "/data", "type": "nfs4", "seconds": 3.0, "hangs": False, "error": ""}
 RUNS = {"lock": "/root/.local/state/runkit/lock", "held": False, "run": "", "processes": []}
 MPIRUN = {"path": "/usr/bin/orterun", "status": 0, "says": "mpirun (Open MPI) 4.1.4\n\nReport bugs to ..."}
@@ -83,10 +84,12 @@ def host(name: str, **stated: Any) -> HostView:
         **{"container": said("none\n", 1), "time_units": said(UNITS, 3), "time_state": said(TIME_STATE)},
         **{
             "space": data(SPACE),
+            "runs_root": data(ROOT),
             "mounts": data([NAS]),
             "runs": data(RUNS),
             "names": data(found),
             "mpi": data(MPI),
+            "python_packages": said(""),
         },
         **{"interfaces": data(interfaces(name)), "pairs": data(pairs(name, NAMES))},
         "ssh": data(dict.fromkeys(others, session) if name == NAMES[0] else {}),

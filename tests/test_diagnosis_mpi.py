@@ -74,6 +74,37 @@ def test_no_hindrance_where_images_bring_their_own(code: str, probe: Probe, show
     assert shown in finding.evidence
 
 
+NO_PACKAGE = "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'mpi4py'\n"
+FULL = {**made.SPACE, "tmp": {**made.SPACE["tmp"], "free": (10 << 20) - 1}}
+LACKING = [
+    ("python_packages_missing", {"python_packages": made.said("", 1, NO_PACKAGE)}, "named 'mpi4py'"),
+    ("python_packages_missing", {"python_packages": made.said("", -11)}, "it ended with status -11"),
+    (
+        "python_packages_missing",
+        {"python_packages": Probe(("/no/python",), why="missing")},
+        "/no/python: not",
+    ),
+    ("mpi_tmp_full", {"space": data(FULL)}, "/tmp: 10485759 bytes free"),
+]
+
+
+@pytest.mark.parametrize(("code", "probes", "shown"), LACKING)
+def test_what_ranks_lack_is_named(code: str, probes: dict[str, Probe], shown: str) -> None:
+    """It hinders no host where images bring their own."""
+    assert found(cluster(), code) == []
+    for inside, named in ((False, code), (True, "mpi_of_host_unfit")):
+        (finding,) = found(
+            broken(cluster(mpi_inside_image=inside), "gpu3", **probes), code, "mpi_of_host_unfit"
+        )
+        assert (finding.code, finding.host) == (named, "gpu3")
+        assert shown in finding.evidence
+
+
+def test_a_python_that_is_late_lacks_nothing() -> None:
+    late = Probe(("python3",), why="timeout")
+    assert found(broken(cluster(), "gpu3", python_packages=late), "python_packages_missing") == []
+
+
 def test_releases_that_talk_with_one_another_are_one() -> None:
     assert diagnosis.diagnose(broken(cluster(), "gpu3", mpi=mpi(says="mpirun (Open MPI) 4.1.6"))) == []
 
@@ -124,3 +155,18 @@ def test_the_launcher_that_the_requirements_bring_is_fine() -> None:
     if not own.exists():
         pytest.skip("no mpirun beside this Python")
     assert diagnosis.diagnose([asked(os.environ["PATH"], str(own))]) == []
+
+
+def test_the_python_of_ranks_is_asked_for_what_ranks_load(tmp_path: Path) -> None:
+    """The one of these tests has both; another has the first, and one is not there."""
+    (tmp_path / "numpy.py").touch()
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    for name, shown in ((sys.executable, ""), (str(python), "mpi4py"), (str(tmp_path / "no"), "not found")):
+        words = [sys.executable, PROBE, json.dumps({"only": ["python_packages"], "python": name})]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path)
+        named = diagnosis.diagnose([views.view("here", json.loads(done.stdout), Stated())])
+        assert [each.code for each in named] == (["python_packages_missing"] if shown else [])
+        assert all(shown in each.evidence for each in named)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["numpy.py", "python"]

@@ -89,6 +89,13 @@ def test_a_name_without_an_answer_in_time_is_not_called_unknown() -> None:
     assert {each.code for each in both} == {"name_unknown", "name_slow"}
 
 
+def test_remedies_fit_whichever_name_and_address_it_is() -> None:
+    """The host's own name is none that provision writes; a line of 127.0.0.1 is one that it leaves alone."""
+    rules = diagnosis.rules()
+    assert "hostnamectl set-hostname" in rules["name_unknown"].remedy
+    assert "127.0.0.1" in rules["name_loopback"].remedy
+
+
 @pytest.mark.parametrize("name", ["docker0", "virbr0", "br-1f2e3d4c5b6a", "cni0", "podman1", "vethd0"])
 def test_interfaces_of_containers_may_be_chosen_where_none_is_stated(name: str) -> None:
     probe = interfaces(OWN, made.interface(name, "172.17.0.1", "DOWN"))

@@ -51,6 +51,12 @@ BROKEN: list[tuple[str, dict[str, Probe], str]] = [
     ("data_space", {"space": space("data", free=20 * GIB - 1)}, "/data/runkit on /: 21474836479 of"),
     ("tmp_space", {"space": space("tmp", free=2 * GIB - 1)}, "/tmp on /tmp: 2147483647 of"),
     ("inodes_short", {"space": space("tmp", inodes_free=167771)}, "/tmp: 167771 of 16777216 inodes free"),
+    (
+        "runs_not_writable",
+        {"runs_root": data({**made.ROOT, "at": "/root/.local", "folder": False, "writable": True})},
+        "/root/.local is no folder",
+    ),
+    ("runs_not_writable", {"runs_root": data({**made.ROOT, "writable": False})}, "/root is not writable"),
     ("os_differs", {"os_release": said(made.OS_RELEASE.replace("12", "13"))}, "debian 13"),
     ("kernel_differs", {"kernel": said(made.KERNEL.replace("-40-", "-39-"))}, "6.1.0-39-amd64"),
     ("time_service_off", {"time_units": said("inactive\n" * 7, 3)}, "recorded: inactive, inactive"),
@@ -226,6 +232,15 @@ def test_this_machine_is_measured_right(tmp_path: Path) -> None:
     assert (place["at"], place["size"]) == (str(tmp_path), told.f_blocks * told.f_frsize)
     assert abs(place["free"] - told.f_bavail * told.f_frsize) < GIB
     assert set(view.data("space")) == {"data", "runs", "tmp", "shm"}
+
+
+def test_where_runs_can_be_kept_is_found_out_without_a_trial(tmp_path: Path) -> None:
+    """For real: a folder that is made on the way, a file in its place, a file system that only reads."""
+    (tmp_path / "file").touch()
+    for root, at in (("a/b/runs", None), ("file/runs", tmp_path / "file"), ("/proc/sys/runs", "/proc/sys")):
+        named = found([asked(["runs_root"], agent_root=str(tmp_path / root))], "runs_not_writable")
+        assert [each.evidence.split(" is ")[0] for each in named] == ([] if at is None else [str(at)])
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_the_memlock_of_a_process_started_with_little_of_it_is_found() -> None:

@@ -150,17 +150,44 @@ def test_limit_takes_hosts_of_the_cluster_alone() -> None:
 
 
 def test_bench_refuses_with_what_blocks_and_starts_nothing(tmp_path: Path) -> None:
-    """A host over ssh whose MPI is not there."""
+    """A host over ssh whose MPI and Python are not there, and where a file is in the way of the runs."""
+    (tmp_path / "file").touch()
     one = f"{stand_in(tmp_path)}, ansible_host: localhost, cluster_mpirun: /no/mpirun"
-    folder = cluster(tmp_path, {"well": f"{one}, bench_agent_root: {tmp_path}"})
+    one += ", cluster_python: /no/python"
+    folder = cluster(tmp_path, {"well": f"{one}, bench_agent_root: {tmp_path}/file/runs"})
     done = run("-i", folder, "bench", "--cards", "1")
     assert done.returncode == 2
-    line, last = done.stderr.splitlines()
-    rule = diagnosis.rules()["mpi_missing"]
-    assert line.startswith("well: mpi_missing: /no/mpirun is not there")
-    assert line.endswith(f"; {rule.remedy}")
+    *lines, last = done.stderr.splitlines()
+    for line, said in zip(
+        lines,
+        (
+            "mpi_missing: /no/mpirun is not there",
+            "python_packages_missing: ranks would not start (/no/python: not found)",
+            f"runs_not_writable: {tmp_path}/file/runs cannot be made ({tmp_path}/file is no folder)",
+        ),
+        strict=True,
+    ):
+        assert line.startswith(f"well: {said}")
+        assert line.endswith(f"; {diagnosis.rules()[said.partition(':')[0]].remedy}")
     assert last == "runkit: nothing was started: well cannot train; see doctor, or start with --no-preflight"
     assert list(tmp_path.glob("2*")) == []
+
+
+@pytest.mark.parametrize("code", ["python_packages_missing", "mpi_tmp_full"])
+def test_what_only_mpi_needs_keeps_no_other_cell_from_running(code: str) -> None:
+    made, finding = inventory.outline("local"), Finding(code, "a", "x", "y")
+    for argv, is_refused in (((made.mpirun, "-n", "2"), True), (("docker", "run"), False)):
+        cell = cast("Cell", SimpleNamespace(argv=argv, scripts=()))
+        assert preflight._stops(finding, made, [cell]) == is_refused
+
+
+def test_a_deadline_that_leaves_no_look_any_time_is_refused() -> None:
+    made, host = inventory.outline("local"), Host("a", "127.0.0.1", 1, "ssh")
+    for seconds in (-1, 0, 1):
+        with pytest.raises(UsageError, match=rf"^a: doctor_probe_deadline_s: {seconds} is too short"):
+            looking.look(made, [host], {"a": {"doctor_probe_deadline_s": seconds}}, lambda: False)
+    asked = looking.question(host, [host], made, {"a": {"doctor_probe_deadline_s": 2}}, None)
+    assert asked.deadline_s == 2
 
 
 def test_bench_refuses_an_adapter_that_a_host_lacks(

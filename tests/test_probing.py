@@ -117,6 +117,12 @@ def test_a_refused_connection_is_named() -> None:
         ("", 'echo "Welcome to $0"; exit 0', "python3 ended with status 0 and no answer"),
         ("", "echo 'sh: 1: python3: not found' >&2; exit 127", "status 127: sh: 1: python3: not found"),
         ("", 'echo \'{"schema": "runkit/probe", "version": 1, "probes": {\'', "status 0 and no answer"),
+        (
+            "",
+            "echo 'This account is currently not available.'; exit 1",
+            "runs no command: it ended with status 1 (This account is currently not available.)",
+        ),
+        ("", "exit 1", "the login shell runs no command: it ended with status 1"),
         ("", "printf '\\033[2Jbad' >&2; exit 1", "status 1: \\x1b[2Jbad"),
         ("echo 'mail for you'; echo '{}'", 'exec sh -c "$last"', None),
     ],

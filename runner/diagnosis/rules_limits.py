@@ -56,6 +56,14 @@ RULES = (
         "free space there, or state another folder in bench_agent_root",
     ),
     Rule(
+        "runs_not_writable",
+        "blocking",
+        "The folder of the runs cannot be written to",
+        "its file system is mounted read-only, it belongs to another user, or a file lies in its way",
+        "mount it for writing, give it to the user who logs in, or move the file away; or state another"
+        " folder in bench_agent_root",
+    ),
+    Rule(
         "data_space",
         "warning",
         "Little space for data sets",
@@ -87,6 +95,7 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
         yield from _memlock_session(host, sessions.get(host.name) or host.text("limits"))
         yield from _memlock_service(host)
         yield from _space(host)
+        yield from _runs_root(host)
 
 
 # --- limits ----------------------------------------------------------------------------------
@@ -155,6 +164,16 @@ def _short(use: str, free: int, size: int) -> str:
     }
     has, least, code = bounds.get(use, (0, 0, ""))
     return code if has < least else ""
+
+
+def _runs_root(host: HostView) -> Iterator[Finding]:
+    """The folder of the runs, or the nearest above it that is there."""
+    told = loose.mapping(host.data("runs_root"))
+    path, at = loose.text(told, "path"), loose.text(told, "at")
+    if told.get("folder") is False:
+        yield Finding("runs_not_writable", host.name, f"{at} is no folder", f"{path} cannot be made")
+    elif told.get("writable") is False:
+        yield Finding("runs_not_writable", host.name, f"{at} is not writable", f"{path} cannot be written to")
 
 
 def _gib(size: int) -> str:

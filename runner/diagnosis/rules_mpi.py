@@ -11,6 +11,7 @@ from runner.diagnosis import loose
 from runner.diagnosis.model import Finding, HostView, Rule
 from runner.diagnosis.unlike import unlike
 
+TMP_FULL = 10 << 20  # bytes free; a launcher and a few ranks take some MiB before they say anything
 _VERSION = re.compile(r"\(Open MPI\) (\d+\.\d+)\S*")
 
 RULES = (
@@ -65,6 +66,20 @@ RULES = (
         "install it in the same place on all hosts",
     ),
     Rule(
+        "python_packages_missing",
+        "blocking",
+        "The ranks' Python does not load numpy and mpi4py",
+        "they are not installed for the Python that cluster_python names, or do not fit its MPI",
+        "run provision, which installs them, or state a Python that has them as cluster_python",
+    ),
+    Rule(
+        "mpi_tmp_full",
+        "blocking",
+        "There is no space in /tmp for the session of MPI",
+        "less than 10 MiB is free, and no rank starts without a session there",
+        "remove old files from /tmp, or make it larger",
+    ),
+    Rule(
         "mpi_of_host_unfit",
         "info",
         "The MPI of the host is missing or unlike that of others, and images bring their own",
@@ -94,6 +109,8 @@ def _check(hosts: Sequence[HostView]) -> Iterator[Finding]:
         yield Finding("mpi_path_differs", name, path, f"on most hosts it is {usual}")
     for host in hosts:
         yield from _daemons(host, told)
+        yield from _packages(host)
+        yield from _session(host)
 
 
 def _launcher(name: str, mpi: Mapping[str, Any]) -> Iterator[Finding]:
@@ -122,6 +139,26 @@ def _daemons(launch: HostView, told: Mapping[str, Mapping[str, Any]]) -> Iterato
             yield Finding(
                 "mpi_daemon_not_on_path", name, shown, f"{launch.name} starts orted by its bare name"
             )
+
+
+def _packages(host: HostView) -> Iterator[Finding]:
+    """What the ranks' Python said when it was to load what ranks load."""
+    probe = host.probes.get("python_packages")
+    if probe is None or probe.status == 0 or (probe.status is None and probe.why != "missing"):
+        return
+    python = [*probe.argv, ""][0]
+    ended = "not found" if probe.why else f"it ended with status {probe.status}"
+    said = [ended, *filter(str.strip, probe.err.splitlines())][-1]
+    yield Finding("python_packages_missing", host.name, f"{python}: {said}", "ranks would not start")
+
+
+def _session(host: HostView) -> Iterator[Finding]:
+    """The folder that the launcher writes to before it starts anything."""
+    tmp = loose.mapping(loose.mapping(host.data("space")).get("tmp"))
+    free = loose.number(tmp, "free")
+    if free is not None and free < TMP_FULL:
+        shown = f"{loose.text(tmp, 'path')}: {free:.0f} bytes free"
+        yield Finding("mpi_tmp_full", host.name, shown, "mpirun finds no space")
 
 
 def _own(mpi: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,7 +20,8 @@ RULES = (
         "warning",
         "A host's name is not known on the host",
         "it stands neither in /etc/hosts nor in the name service that the host asks",
-        "run provision, which puts all hosts into /etc/hosts",
+        "run provision, which puts all hosts of the inventory into /etc/hosts; a host's own name that is not"
+        " the inventory's: set it with 'hostnamectl set-hostname', or add a line for it to /etc/hosts",
     ),
     Rule(
         "name_slow",
@@ -34,9 +35,9 @@ RULES = (
         "name_loopback",
         "warning",
         "A host's name means the loopback address",
-        "/etc/hosts has it beside 127.0.1.1, as Debian's installer writes it; other hosts that are told this"
-        " address talk to themselves, and the start hangs",
-        "remove that line from /etc/hosts, or run provision, which does so",
+        "/etc/hosts has it beside such an address, as Debian's installer writes it; other hosts that are told"
+        " this address talk to themselves, and the start hangs",
+        "take the name out of that line of /etc/hosts; provision removes such lines, but for 127.0.0.1",
     ),
     Rule(
         "name_elsewhere",

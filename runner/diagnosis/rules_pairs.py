@@ -32,8 +32,10 @@ RULES = (
         "pair_not_met",
         "info",
         "Two hosts did not look at the same time, so it is not known whether they can connect",
-        "one of them was slow to log in to or to start Python",
-        "look again; where it stays, look at why that host is slow",
+        "one of them was slow to log in to or to start Python, or the evidence says why its address was not"
+        " reached",
+        "look again; where it stays, look at the address that the inventory states of it, or at why that host"
+        " is slow",
     ),
 )
 

@@ -33,6 +33,7 @@ AT_ONCE = 64
 # What ssh says of an sshd with too many logins at once (MaxStartups), such as one that leads to all hosts.
 DROPPED = re.compile(r"kex_exchange_identification|Connection (closed|reset)")
 AGAIN_S = 1.0
+NO_SHELL = 1  # the status of the login shells nologin and false
 CANCEL_LOOK_S = 0.2
 MOST = 16 << 20  # bytes of an answer, such as twice 4 MB of a job; read, they may take twenty times as many
 MOST_SAID = 8192  # bytes of standard error
@@ -86,14 +87,27 @@ def _answer(question: Question, running: Running) -> Mapping[str, Any] | str:
     found = document(out, START)
     if found is not None and isinstance(found.get("probes"), dict):
         return {**found, "probes": {**found["probes"], "clock_offset": _clock(found, *times)}}
-    last = printable(([line.strip() for line in said.splitlines() if line.strip()] or [""])[-1])
     if len(out) >= MOST:
         return f"its answer has more than {MOST >> 20} MiB"
     if status is None:
-        return f"no answer within {seconds:.0f} s" + (f" ({last})" if last else "")
-    if status == ssh.FAILED and host.connection != "local":
-        return ssh.explained(host, question.values, last) or "the connection ended"
+        return f"no answer within {seconds:.0f} s" + (f" ({last})" if (last := _last(said)) else "")
+    return _ended(question, status, _last(said), _last(out.decode("utf-8", "replace")))
+
+
+def _ended(question: Question, status: int, last: str, printed: str) -> str:
+    """Why there is no answer: the last line on standard error, and the last ``printed``."""
+    is_far = question.host.connection != "local"
+    if status == ssh.FAILED and is_far:
+        return ssh.explained(question.host, question.values, last) or "the connection ended"
+    if status == NO_SHELL and not last and is_far:  # Python would say why it failed
+        said = f"the login shell runs no command: it ended with status {status}"
+        return said + (f" ({printed})" if printed else "")
     return f"{question.python} ended with status {status}" + (f": {last}" if last else " and no answer")
+
+
+def _last(said: str) -> str:
+    """The last line that is not blank, as it can be shown."""
+    return printable(([line.strip() for line in said.splitlines() if line.strip()] or [""])[-1])
 
 
 def _try(

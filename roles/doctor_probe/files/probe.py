@@ -7,7 +7,7 @@ REQUEST is one JSON object; every key may be missing:
     name, address     of this host, as the peers know it
     is_launch         whether jobs start here; then ssh from here to each peer is tried
     mpi_ports         [port, ...]: opened here for as long as the look lasts, and tried on each peer
-    mpirun            the MPI launcher that the inventory states
+    mpirun, python    the MPI launcher and the ranks' Python that the inventory states
     data_root, agent_root   where the data sets and the runs lie
     deadline_s        what a look may take at most, and a second less than all of it together
     only              names of looks, or null for all
@@ -64,6 +64,8 @@ MPI_PLACES = (
     *("/opt/*mpi*/bin/mpirun", "/opt/*/*mpi*/bin/mpirun", "/usr/local/*mpi*/bin/mpirun"),
     "/usr/mpi/gcc/*/bin/mpirun",
 )
+# What ranks load; MPI is not initialized, for that starts a daemon and writes into /tmp.
+LOADED = "import numpy, mpi4py; mpi4py.rc.initialize = False; import mpi4py.MPI"
 SYSTEM = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"  # a login by ssh often lacks sbin
 Request = Dict[str, Any]
 Answer = Dict[str, Any]
@@ -142,6 +144,16 @@ def space(request: Request) -> str:
     until = time.monotonic() + FILES_S
     told = at_once(lambda path: filled(path, until), list(uses.values()), until + 1)
     return json.dumps({use: said for use, said in zip(uses, told) if said})
+
+
+def runs_root(request: Request) -> str:
+    """Where the folder of the runs is, or would be made: whether that is a folder that may be written to."""
+    path = os.path.expanduser(request.get("agent_root") or "~/.runkit")
+    at = path
+    while not os.path.lexists(at) and at != os.path.dirname(at):
+        at = os.path.dirname(at)
+    said = {"folder": os.path.isdir(at), "writable": os.access(at, os.W_OK | os.X_OK)}
+    return json.dumps(dict(said, path=path, at=at))
 
 
 def filled(path: str, until: float) -> Answer:
@@ -231,6 +243,7 @@ def looks_os(request: Request) -> Dict[str, Look]:
         "selinux": read("/sys/fs/selinux/enforce"),
         "apparmor": read("/sys/module/apparmor/parameters/enabled"),
         "space": function(space),
+        "runs_root": function(runs_root),
         "mounts": function(mounts),
         "runs": function(runs),
     }
@@ -442,7 +455,8 @@ def mpi(request: Request) -> str:
 
 
 def looks_mpi(request: Request) -> Dict[str, Look]:
-    return {"mpi": function(mpi)}
+    python = str(request.get("python") or "python3")
+    return {"mpi": function(mpi), "python_packages": command(python, "-B", "-c", LOADED)}
 
 
 # --- accelerators ----------------------------------------------------------------------------------
