@@ -49,7 +49,7 @@ def runner(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
             ["--limit", "localhots"], "--limit localhots: no such host; nearest: localhost", id="host"
         ),
         pytest.param(["--tags", "mpy"], "--tags mpy: no such tag; nearest: mpi", id="tag"),
-        pytest.param(["--tags", "ssh_trust,"], "--tags : no such tag", id="empty tag"),
+        pytest.param(["--tags", "ssh_trust,"], "--tags '' (an empty word): no such tag", id="empty tag"),
         pytest.param(["-i", "locla"], "-i locla: no such cluster; nearest: local", id="cluster"),
     ],
 )

@@ -71,7 +71,8 @@ def _chosen(text: str, cluster: Cluster) -> list[Host]:
     known = [host.name for host in cluster.hosts]
     for name in names:
         if name not in known:
-            raise UsageError(f"--limit {shown(name)}: no such host; {hint(name, known)}")
+            named = shown(name) if name else "'' (an empty word)"
+            raise UsageError(f"--limit {named}: no such host; {hint(name, known)}")
     return [host for host in cluster.hosts if not names or host.name in names]
 
 

@@ -76,7 +76,8 @@ def _chosen(option: str, text: str, known: list[str] | tuple[str, ...], what: st
     words = [word.strip() for word in text.split(",")] if text else []
     for word in words:
         if word not in known:
-            raise UsageError(f"{option} {shown(word)}: no such {what}; {hint(word, known)}")
+            named = shown(word) if word else "'' (an empty word)"
+            raise UsageError(f"{option} {named}: no such {what}; {hint(word, known)}")
     return words
 
 
