@@ -21,6 +21,10 @@ _SENT = re.compile(
 _OFFENDING = re.compile(r"Offending \S+ key in (\S.*):\d+\s*$", re.MULTILINE)
 
 _AGAIN = "then run provision again"
+_UNREACHED = (
+    "the host does not reach it; state package_sources_proxy, or without a way to the internet "
+    "package_sources_mirror and vendor_sources_mirror"
+)
 # The words of apt, dpkg and dnf; what is more special stands first.
 _PACKAGES = (
     (
@@ -45,6 +49,11 @@ _PACKAGES = (
     (
         r"BADSIG|has been manipulated|is not signed|NODATA|GPG check FAILED|verification error",
         "what is there is not what was signed; mend the mirror or proxy",
+    ),
+    (  # without a connection apt goes on to miss a Release file
+        r"Could not connect to|Unable to connect to|Cannot initiate the connection|Could not resolve '|"
+        r"Temporary failure resolving",
+        _UNREACHED,
     ),
     (
         r"does not have a Release file|404 +Not Found|Status code: 404",
@@ -79,11 +88,9 @@ _PACKAGES = (
         "the proxy wants a user and password; state them, vaulted, in package_sources_proxy (http://USER:PASSWORD@...)",
     ),
     (
-        r"Could not connect to|Unable to connect to|Cannot initiate the connection|Could not resolve '|"
-        r"Temporary failure resolving|Failed to fetch|Failed to download|Cannot download|"
+        r"Failed to fetch|Failed to download|Cannot download|"
         r"Could not resolve host:|Could not handshake|certificate verif",
-        "the host does not reach it; state package_sources_proxy, or without a way to the internet "
-        "package_sources_mirror and vendor_sources_mirror",
+        _UNREACHED,
     ),
 )
 # Those of ssh, sudo and Ansible.
@@ -115,7 +122,18 @@ _LOGIN = (
     ),
 )
 
-_REMEDIES = (*_PACKAGES, *_LOGIN)
+_FILES = (
+    (
+        r"already exists as a (?:file|link|hard)",
+        f"a folder must be there; move away what is in its place, {_AGAIN}",
+    ),
+    (
+        r"Read-only file system|Destination \S+ not writable",
+        f"it is mounted read-only; see dmesg for why, make it writable (mount -o remount,rw), {_AGAIN}",
+    ),
+)
+
+_REMEDIES = (*_PACKAGES, *_LOGIN, *_FILES)
 _SECRET = re.compile(r"//[^/@\s]*@")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,55 @@ def test_what_apt_says_of_a_mirror_tells_no_password(tmp_path: Path) -> None:
     said = play(tmp_path, role("package_sources", "lists"), "--check", fails=True, **known)
     assert "the lists of packages cannot be read: E: http://***@m.example is gone" in said
     assert PASSWORD not in said
+
+
+def test_without_a_connection_no_server_is_blamed_for_what_it_lacks(tmp_path: Path) -> None:
+    """What apt 2.6 prints where no route leads to the proxy; it ends with the consequence alone."""
+    source = "http://m.example/debian trixie Release"
+    known: dict[str, Any] = {
+        "ansible_facts": {"distribution": "Debian"},
+        "__package_sources_debian": True,
+        "__package_sources_updated": {
+            "rc": 100,
+            "stdout": f"Ign:1 http://m.example/debian trixie InRelease\nErr:2 {source}\n  Cannot initiate "
+            "the connection to 203.0.113.1:3142 (203.0.113.1). - connect (101: Network is unreachable)\n",
+            "stderr": f"E: The repository '{source}' does not have a Release file.",
+        },
+        "__package_sources_policy": {"stdout": ""},
+    }
+    said = play(tmp_path, role("package_sources", "lists"), "--check", fails=True, **known)
+    assert f"cannot be read: {source}: Cannot initiate the connection to 203.0.113.1:3142 (203." in said
+    known["__package_sources_updated"]["stdout"] = f"Err:2 {source}\n  404  Not Found [IP: 192.0.2.1 80]\n"
+    said = play(tmp_path, role("package_sources", "lists"), "--check", fails=True, **known)
+    assert "does not have a Release file." in said
+
+
+# Of dpkg 1.21: one package printed its reason as an error, the other did not.
+CONFIGURED = {
+    "stdout": "Setting up beta (1.0) ...\nSetting up alpha (1.0) ...\nthe disk of alpha is upset\n",
+    "stderr": "the disk of beta is upset\ndpkg: error processing package beta (--configure):\n installed "
+    "beta package post-installation script subprocess returned error exit status 3\ndpkg: error processing "
+    "package alpha (--configure):\n installed alpha package post-installation script subprocess returned "
+    "error exit status 3\nErrors were encountered while processing:\n beta\n alpha",
+}
+
+
+@pytest.mark.parametrize("first", ["beta", "alpha"])
+def test_the_words_of_a_package_that_cannot_be_finished(tmp_path: Path, first: str) -> None:
+    whole = CONFIGURED["stderr"]
+    errors = whole if first == "beta" else whole[whole.index("dpkg: error processing package alpha") :]
+    known: dict[str, Any] = {
+        "__package_sources_configured": {
+            "rc": 1,
+            "stdout": CONFIGURED["stdout"],
+            "stderr": errors,
+            "stderr_lines": errors.splitlines(),
+        },
+        "ansible_facts": {"python": {"executable": sys.executable}},
+        "bootstrap_login": "nobody",
+        "__package_sources_state": {"stdout": '{"half": ["alpha", "beta"]}'},
+    }
+    tasks = role("package_sources", "finish")
+    said = play(tmp_path, tasks, "--check", fails=True, **known)
+    reason = f"installed {first} package post-installation script subprocess returned error exit status 3"
+    assert f"cannot be finished: {reason}, after it printed: the disk of {first} is upset; mend" in said

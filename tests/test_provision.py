@@ -125,7 +125,13 @@ OLD = "its system Python is older than 3.8, which Ansible needs there"
 
 
 def test_systems(tmp_path: Path) -> None:
-    """Each system is a host on this machine with another release file; --check, so that nothing changes."""
+    """Each system is a host on this machine with another release file; --check, so that nothing changes.
+
+    The shell greets, and does not end its line.
+    """
+    shell = tmp_path / "shell"
+    shell.write_text('#!/bin/sh\nprintf Hello; echo complaint >&2; exec /bin/sh "$@"\n')
+    shell.chmod(0o755)
     for name, (text, _) in SYSTEMS.items():
         (tmp_path / name).write_text(text)
     hosts = {name: {"ansible_connection": "local", "cluster_cards": 1} for name in SYSTEMS}
@@ -148,7 +154,12 @@ def test_systems(tmp_path: Path) -> None:
             *options,
             str(tmp_path / "play.yml"),
         ],
-        env={**ANSIBLE, "ANSIBLE_ROLES_PATH": str(ROOT / "roles"), "ANSIBLE_STDOUT_CALLBACK": "default"},
+        env={
+            **ANSIBLE,
+            "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
+            "ANSIBLE_STDOUT_CALLBACK": "default",
+            "ANSIBLE_EXECUTABLE": str(shell),
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -245,6 +256,16 @@ def test_who_holds_a_lock_is_named_and_waited_for(tmp_path: Path) -> None:
         timer.start()
         assert state.held(30) == ""  # it lets go meanwhile
     timer.join()
+
+
+def test_a_folder_that_nobody_can_write_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flag 1 of statvfs(3) is ST_RDONLY."""
+    state = module("package_sources/files/state.py")
+    assert state.readonly() == []
+    real = os.statvfs("/etc")
+    flagged = os.statvfs_result((*real[:8], real.f_flag | 1, real.f_namemax))
+    monkeypatch.setattr(os, "statvfs", lambda path: flagged if path == "/etc" else real)
+    assert state.readonly() == ["/etc"]
 
 
 def test_room_is_that_of_the_disk_where_a_folder_will_be(tmp_path: Path) -> None:
@@ -383,6 +404,12 @@ PACKAGES = {
         "download. They have been ignored, or old ones used instead.",
         "the host does not reach it; state package_sources_proxy",
     ),
+    "no route, and no Release file therefore": (
+        f"Err:2 {REPOSITORY} Release\n  Cannot initiate the connection to 203.0.113.1:3142 "
+        "(203.0.113.1). - connect (101: Network is unreachable)\nReading package lists...\n"
+        f"E: The repository '{REPOSITORY} Release' does not have a Release file.",
+        "the host does not reach it; state package_sources_proxy",
+    ),
     "lock": (
         "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 1216 "
         "(python3)\nE: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend),"
@@ -439,6 +466,19 @@ def test_what_keeps_packages_from_being_installed_is_one_sentence_with_its_remed
     line = provision.explain(text)
     assert remedy in line
     assert "\n" not in line
+
+
+FILES = {
+    "/etc/security/limits.d already exists as a file": "a folder must be there; move away",
+    "Destination /etc/security/limits.d not writable": "it is mounted read-only; see dmesg",
+    "There was an issue creating /etc/x as requested: [Errno 30] Read-only file system: b'/etc/x'": "mounted",
+}
+
+
+@pytest.mark.parametrize("said", FILES)
+def test_what_keeps_a_file_from_being_written_has_its_remedy(said: str) -> None:
+    assert provision.explain(said).startswith(f"{said}: ")
+    assert FILES[said] in provision.explain(said)
 
 
 def test_a_sentence_with_its_remedy_gets_no_other() -> None:

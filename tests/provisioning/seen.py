@@ -50,7 +50,7 @@ def _containers(host: Host, words: list[str]) -> dict[str, Any]:
 
 def _room(_: Host, words: list[str]) -> dict[str, Any]:
     """Of the role package_sources: nothing stands in the way."""
-    return {"held": "", "free": dict.fromkeys(words[1:], 100000), "half": [], "age_s": 0}
+    return {"held": "", "readonly": [], "free": dict.fromkeys(words[1:], 100000), "half": [], "age_s": 0}
 
 
 def _fabric(host: Host, words: list[str]) -> dict[str, Any]:

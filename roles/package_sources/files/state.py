@@ -1,8 +1,9 @@
 """What stands in the way of installing packages: ``state.py SECONDS PATH...``.
 
 Waits SECONDS at most for the locks of the packages. Prints a JSON object: ``held``, who has a lock then;
-``free``, per PATH the MiB that are free there; ``half``, the packages that dpkg calls half installed or
-unpacked only; ``age_s``, how old apt's lists of packages are. Python 3.8 or later, standard library only.
+``readonly``, the folders that are always written to and mounted read-only; ``free``, per PATH the MiB that
+are free there; ``half``, the packages that dpkg calls half installed or unpacked only; ``age_s``, how old
+apt's lists of packages are. Python 3.8 or later, standard library only.
 """
 
 import fcntl
@@ -21,6 +22,7 @@ LOCKS = (
 )
 STATUS = "/var/lib/dpkg/status"
 LISTS, STAMP = "/var/lib/apt/lists", "/var/lib/apt/periodic/update-success-stamp"
+WRITTEN = ("/etc", "/var/lib")  # not /usr: apt can be told to mount it for writing
 FOREVER_S = 1 << 31
 UPDATES = "/var/lib/dpkg/updates"
 UNDONE = re.compile(r"^Status: \S+ \S+ (?:unpacked|half-\S+)$", re.M)
@@ -68,6 +70,11 @@ def free(path):
     return 0 if found.f_files and not found.f_favail else found.f_bavail * found.f_frsize >> 20
 
 
+def readonly():
+    """Return the folders of WRITTEN that nobody can write to, however they came to be mounted so."""
+    return [path for path in WRITTEN if os.statvfs(path).f_flag & os.ST_RDONLY]
+
+
 def half():
     """Return the packages whose installation was begun and not ended."""
     try:
@@ -91,7 +98,7 @@ def age_s():
 
 def main(seconds, *paths):
     """Wait, look, and tell."""
-    found = {"held": held(float(seconds)), "half": half(), "age_s": age_s()}
+    found = {"held": held(float(seconds)), "readonly": readonly(), "half": half(), "age_s": age_s()}
     print(json.dumps({**found, "free": {path: free(path) for path in paths}}))
 
 
