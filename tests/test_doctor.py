@@ -278,7 +278,7 @@ def asked_again(folder: Path, first: str, then: str) -> tuple[HostView, list[Any
     host = Host("a", "127.0.0.1", 1, "ssh")
     values = {"a": {"ansible_ssh_executable": str(folder / "ssh"), "doctor_probe_deadline_s": 4}}
     (seen,) = looking.look(replace(inventory.outline("local"), hosts=(host,)), [host], values, lambda: False)
-    requests = [shlex.split(line)[2] for line in (folder / "asked").read_text().splitlines()]
+    requests = [shlex.split(line)[-1] for line in (folder / "asked").read_text().splitlines()]
     return seen, [json.loads(each)["only"] for each in requests]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit import wait_for
 
 from runner.diagnosis import views
 from runner.diagnosis.model import HostView, Stated
@@ -93,6 +94,19 @@ def test_a_host_that_hangs_costs_its_own_deadline(
     assert list(found) == ["deaf1", "well", "deaf2"]
     assert found["deaf1"] == found["deaf2"] == "no answer within 3 s"
     assert kernel(found["well"]) == os.uname().release
+
+
+def test_a_python_that_hangs_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody ends there what ssh started: the stand-in gives it a session of its own, as sshd does."""
+    monkeypatch.setattr(probing, "CONNECT_S", 1.0)
+    python, mark = tmp_path / "python", tmp_path / "pid"
+    python.write_text(f"#!/bin/sh\necho $$ > {mark}\nexec sleep 600\n")
+    python.chmod(0o755)
+    program = stand_in(tmp_path, command='exec setsid --wait sh -c "$last"')
+    found = probing.ask([question("stuck", 1, str(python), ansible_ssh_executable=program)])
+    assert str(found["stuck"]).startswith(("no answer within 2 s", f"{python} ended with status 124"))
+    there = Path(f"/proc/{mark.read_text().strip()}")
+    wait_for(lambda: not there.exists(), "the end of what hangs", 10)
 
 
 def test_ssh_gives_up_by_itself_on_a_server_that_says_nothing(silent: int) -> None:

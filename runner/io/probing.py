@@ -76,7 +76,9 @@ def _answer(question: Question, running: Running) -> Mapping[str, Any] | str:
     try:
         argv = [sys.executable, "-", request]
         if host.connection != "local":
-            argv = ssh.command(host, question.values, [question.python, "-", request], fresh=True)
+            # Without a terminal sshd ends nothing where ssh is killed: what hangs there must end by itself.
+            words = ["timeout", "-k", "1", f"{seconds:.0f}", question.python, "-", request]
+            argv = ssh.command(host, question.values, words, fresh=True)
         until = time.monotonic() + seconds
         status, out, said, times = _try(argv, until, running)
         if status == ssh.FAILED and DROPPED.search(said):
