@@ -269,7 +269,8 @@ def found(folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.faults
+@pytest.mark.timeout(900)
 def test_no_secret_gets_out(lab: Lab) -> None:
     host, password = lab.hosts[0], lab.folder.parent / "password"
     password.write_text(f"{PASSWORD}\n")
