@@ -13,6 +13,19 @@ import yaml
 from kit import ROOT
 
 
+def environment() -> dict[str, str]:
+    """Of Ansible's programs: those beside this Python, with the settings and roles of the project."""
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
+        "ANSIBLE_STDOUT_CALLBACK": "default",
+        "ANSIBLE_NOCOLOR": "1",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
 def play(
     folder: Path, tasks: list[dict[str, Any]], *words: str, fails: bool = False, **variables: Any
 ) -> str:
@@ -33,16 +46,7 @@ def play(
         "play.yml",
         *words,
     ]
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
-        "ANSIBLE_STDOUT_CALLBACK": "default",
-        "ANSIBLE_NOCOLOR": "1",
-        "LC_ALL": "C.UTF-8",
-    }
-    done = subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(argv, env=environment(), cwd=folder, capture_output=True, text=True)
     text = done.stdout + done.stderr
     assert (done.returncode != 0) == fails, text
     return text

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from kit import ROOT
-from plays import play, role
+from plays import environment, play, role
 
 STATE = ROOT / "roles" / "gpu_driver" / "files" / "driver_state.py"
 NOTHING: dict[str, Any] = {
@@ -562,16 +562,8 @@ def decided(folder: Path) -> list[dict[str, Any]]:
     (folder / "play.yml").write_text(
         yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}])
     )
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
-        "ANSIBLE_NOCOLOR": "1",
-        "LC_ALL": "C.UTF-8",
-    }
     argv = ["ansible-playbook", "-i", "localhost,", "-c", "local", str(folder / "play.yml")]
-    done = subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(argv, env=environment(), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.findall(r'^    "msg": (".*")$', done.stdout, re.MULTILINE)
     return [json.loads(json.loads(each).removeprefix("told: ")) for each in found]

@@ -6,7 +6,6 @@ A stand-in is a folder with the files that the kernel has of each device: vendor
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from kit import ROOT
+from plays import environment
 
 PCI_IDS = Path("/usr/share/misc/pci.ids")
 NVIDIA, MELLANOX, INTEL = "10de", "15b3", "8086"
@@ -137,16 +137,8 @@ def known(
     }
     (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": inventory, "vars": common}}))
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-        "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
-        "ANSIBLE_NOCOLOR": "1",
-        "LC_ALL": "C.UTF-8",
-    }
     argv = ["ansible-playbook", "--tags", "one", "-i", str(folder / "hosts.yml"), str(folder / "play.yml")]
-    done = subprocess.run(argv, env=environment, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(argv, env=environment(), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return (
         {name: json.loads((folder / f"{name}.json").read_text()) for name in hosts},
