@@ -12,6 +12,12 @@ from runner.names import printable
 MOST_LINES = 40  # of one difference; the log has all of it
 RECAP = ("ok", "changed", "unreachable", "failed", "skipped", "rescued", "ignored")
 
+MITOGEN = "mitogen_plain"  # of playbooks/strategy_plugins
+_SAME_TO_MITOGEN = re.compile(
+    r"ansible_(?:host|port|user|connection|(?:ssh_)?private_key_file|ssh_(?:common|extra)_args|"
+    r"python_interpreter|become(?:_method|_user|_password)?)"
+)
+
 _PREFIX = re.compile(
     r"^(?:Task failed: |Action failed: |Failed to connect to the host via ssh: |Module failed: )+"
 )
@@ -117,7 +123,8 @@ _LOGIN = (
     ),
     (r"Could not resolve hostname", "its name is not known here; state its address in ansible_host"),
     (
-        r"timed out|No route to host|Connection refused|is unreachable|Connection (?:closed|reset)",
+        r"timed out|No route to host|Connection refused|is unreachable|Connection (?:closed|reset)|"
+        r"disconnected from the remote|EOF on stream",
         "is it on, does sshd run there, and is ansible_host right?",
     ),
 )
@@ -135,6 +142,20 @@ _FILES = (
 
 _REMEDIES = (*_PACKAGES, *_LOGIN, *_FILES)
 _SECRET = re.compile(r"//[^/@\s]*@")
+
+
+def strategy(values: Iterable[Mapping[str, Any]]) -> str:
+    """Return the strategy for hosts with these variables: Mitogen's where they are reached by ssh and sudo.
+
+    Where one has a variable of connections that is not the same to Mitogen, it is Ansible's own for all.
+    """
+    plain = all(
+        all(_SAME_TO_MITOGEN.fullmatch(name) for name in of if name.startswith("ansible_"))
+        and of.get("ansible_connection", "ssh") == "ssh"
+        and of.get("ansible_become_method", "sudo") == "sudo"
+        for of in values
+    )
+    return MITOGEN if plain else "linear"
 
 
 def explain(text: str) -> str:

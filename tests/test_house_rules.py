@@ -184,7 +184,7 @@ def test_roles_leave_private_names_of_others_alone() -> None:
 @pytest.mark.parametrize("playbook", sorted(path.name for path in (ROOT / "playbooks").glob("*.yml")))
 def test_playbooks_are_lists_of_roles(playbook: str) -> None:
     text = (ROOT / "playbooks" / playbook).read_text()
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 70
     for play in yaml.safe_load(text):
         for task in play.get("tasks", []):
             assert set(task) <= {"name", "ansible.builtin.import_role", "vars", "when", "tags"}

@@ -346,6 +346,11 @@ Host key verification failed."""
             CHANGED, ["changed", "SHA256:AbCd+/123,", "/home/a user/known_hosts has another"], id="changed"
         ),
         pytest.param("No route to host", ["is it on"], id="off"),
+        pytest.param(
+            "Mitogen was disconnected from the remote environment while a call was in-progress.",
+            ["is it on"],
+            id="gone in the middle",
+        ),
         pytest.param("Task failed: Missing sudo password", ["ansible_become_password"], id="no password"),
         pytest.param("a\x1b[31m\nb", ["a\\x1b[31m ... b"], id="escaped"),
         pytest.param("", ["failed without a word"], id="silent"),
@@ -355,6 +360,27 @@ def test_explain(text: str, words: list[str]) -> None:
     line = provision.explain(text)
     assert "\n" not in line
     assert [word for word in words if word not in line] == []
+
+
+PLAIN = {"ansible_host": "10.0.0.1", "ansible_ssh_common_args": "-J gate", "ansible_become_password": "x"}
+
+
+@pytest.mark.parametrize(
+    ("values", "strategy"),
+    [
+        pytest.param({}, "mitogen_plain", id="nothing stated"),
+        pytest.param({**PLAIN, "ansible_connection": "ssh", "cluster_cards": 8}, "mitogen_plain", id="ssh"),
+        pytest.param({"ansible_connection": "local"}, "linear", id="this machine"),
+        pytest.param({"ansible_become_method": "su"}, "linear", id="not sudo"),
+        pytest.param({"ansible_become_exe": "/opt/sudo"}, "linear", id="another sudo"),
+        pytest.param({"ansible_password": "x"}, "linear", id="login by password"),
+    ],
+)
+def test_mitogen_is_for_hosts_that_it_reaches_as_ansible_does(
+    values: dict[str, object], strategy: str
+) -> None:
+    assert provision.strategy([values]) == strategy
+    assert provision.strategy([PLAIN, values]) == strategy, "one strategy for all hosts"
 
 
 REPOSITORY = "http://mirror.example/developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64"

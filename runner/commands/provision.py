@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     log = Path("runs") / f"provision-{cluster.name}.log"
     display = Display(sys.stderr)
     ansible.refuse_closed_vaults(Path(cluster.path))
+    values = inventory.hostvars(Path(cluster.path), ansible.inventory_list)
     with Signals() as signals:
         outcome = ansible.playbook(
             "provision",
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
             check=args.check,
             tags=tags,
             watch=_Progress(display, len(limit or cluster.hosts)),
+            strategy=provision.strategy(values.values()),
         )
     display.clear()
     if args.check:

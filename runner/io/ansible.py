@@ -62,11 +62,13 @@ def playbook(  # noqa: PLR0913 - the options of one command line
     check: bool = False,
     tags: Sequence[str] = (),
     watch: Watch | None = None,
+    strategy: str = "linear",
 ) -> Outcome:
     """Run ``playbooks/NAME.yml`` on ``hosts`` of a cluster, on all where none is named.
 
     ``variables`` are names and paths, never command text. ``check`` changes nothing and gathers the
-    differences; ``tags`` are the parts of the playbook to run, all where none is named.
+    differences; ``tags`` are the parts of the playbook to run, all where none is named. ``strategy`` is
+    that of the plays that name none, unless the user's ANSIBLE_STRATEGY is another.
     """
     import ansible_runner  # a tenth of a second, which `--help` need not pay
 
@@ -78,7 +80,7 @@ def playbook(  # noqa: PLR0913 - the options of one command line
             inventory=str(inventory.resolve()),
             extravars=dict(variables),
             limit=",".join(hosts) or None,
-            envvars=_tethered(_environment(own), own),
+            envvars=_tethered({"ANSIBLE_STRATEGY": strategy, **_environment(own)}, own),
             settings={"suppress_ansible_output": True, "pexpect_timeout": CANCEL_LOOK_S},
             quiet=True,
             cancel_callback=cancelled,
@@ -155,6 +157,7 @@ def _environment(own: Path | None = None) -> dict[str, str]:
         "ANSIBLE_NOCOLOR": "1",
         **({"ANSIBLE_LOCAL_TEMP": str(own / "tmp")} if own else {}),
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner turns it off where nobody says so
+        **({"ANSIBLE_STRATEGY": chosen} if (chosen := os.environ.get("ANSIBLE_STRATEGY")) else {}),
         **vault.settled(os.environ),
     }
 

@@ -180,6 +180,15 @@ def test_an_unknown_host_key_is_refused(bare: Lab) -> None:
     assert fingerprint(bare, second) in line
 
 
+def test_what_ssh_is_configured_to_keep_of_host_keys_holds(bare: Lab) -> None:
+    """Each strategy leaves that to ssh. Such options are careless; they are what many a cluster has."""
+    careless = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+    for strategy in ("mitogen_plain", "linear"):
+        with variables(bare, f"ansible_ssh_common_args: {careless}\n"):
+            done = bare.runner("provision", "--tags", "time_service", check=0, ANSIBLE_STRATEGY=strategy)
+        assert recap(done.stdout) == dict.fromkeys(bare.hosts, (0, 0, 0))
+
+
 def test_limit_keeps_what_is_known_of_other_hosts(bare: Lab) -> None:
     first, second = bare.hosts
     done = bare.runner("provision", "--limit", first, "--tags", "ssh_trust", check=0)

@@ -28,6 +28,15 @@ PACKAGES = [
     Package("half-way", "1.0-1", files=FAILS),
 ]
 PLAYBOOK = """
+- name: Hosts
+  hosts: all
+  gather_facts: false
+  become: true
+  strategy: linear
+  roles:
+    - {role: cluster, tags: always}
+    - {role: bootstrap, tags: [always, bootstrap]}
+
 - name: Packages
   hosts: all
   gather_facts: false
@@ -36,7 +45,6 @@ PLAYBOOK = """
     ansible.builtin.apt: {lock_timeout: "{{ package_sources_lock_timeout }}"}
   roles:
     - {role: cluster, tags: always}
-    - {role: bootstrap, tags: [always, bootstrap]}
     - {role: package_sources, tags: package_sources}
     - {role: vendor, tags: vendor}
 """
@@ -72,6 +80,7 @@ class Site:
         self.first, self.second = lab.hosts
         shutil.copytree(ROOT / "runner", tree / "runner")
         shutil.copytree(ROOT / "roles", tree / "roles")
+        shutil.copytree(ROOT / "playbooks", tree / "playbooks")
         shutil.copy(ROOT / "ansible.cfg", tree)
         for name, text in FILES.items():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,28 @@
+"""Mitogen's ``linear``. What Ansible leaves to ssh and to the kernel is left to them: docs/decisions/0009."""
+
+from __future__ import annotations
+
+import mitogen.ssh
+from ansible_mitogen import affinity
+
+# Mitogen keeps its processes to processors of its choice: where there are two, all of its workers to one.
+affinity.policy = affinity.Policy()
+
+_boot_command = mitogen.ssh.Connection.get_boot_command
+
+
+def _as_configured(self: mitogen.ssh.Connection) -> list[str]:
+    """Without the option that overrules the user's configuration of ssh. By BatchMode, ssh asks nothing."""
+    words: list[str] = _boot_command(self)
+    if "StrictHostKeyChecking yes" in words:
+        at = words.index("StrictHostKeyChecking yes")
+        del words[at - 1 : at + 1]
+    return words
+
+
+mitogen.ssh.Connection.get_boot_command = _as_configured
+
+# Imported last: it takes what stands above as it is then.
+from ansible_mitogen.plugins.strategy.mitogen_linear import StrategyModule  # noqa: E402
+
+__all__ = ("StrategyModule",)
