@@ -15,7 +15,7 @@ RECAP = ("ok", "changed", "unreachable", "failed", "skipped", "rescued", "ignore
 MITOGEN = "mitogen_plain"  # of playbooks/strategy_plugins
 _SAME_TO_MITOGEN = re.compile(
     r"ansible_(?:host|port|user|connection|(?:ssh_)?private_key_file|ssh_(?:common|extra)_args|"
-    r"python_interpreter|become(?:_method|_user|_password)?)"
+    r"become(?:_method|_user|_password)?)"
 )
 
 _PREFIX = re.compile(
@@ -28,8 +28,8 @@ _OFFENDING = re.compile(r"Offending \S+ key in (\S.*):\d+\s*$", re.MULTILINE)
 
 _AGAIN = "then run provision again"
 _UNREACHED = (
-    "the host does not reach it; state package_sources_proxy, or without a way to the internet "
-    "package_sources_mirror and vendor_sources_mirror"
+    "the host does not reach it; state package_sources_proxy (is the stated one right?), or without a way "
+    "to the internet package_sources_mirror and vendor_sources_mirror"
 )
 # The words of apt, dpkg and dnf; what is more special stands first.
 _PACKAGES = (

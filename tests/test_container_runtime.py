@@ -123,6 +123,7 @@ def test_no_engine_is_one_sentence(tmp_path: Path) -> None:
         ({"docker.pid": 1}, False),
         ({"daemon.json": 1, "docker.pid": 2}, False),
         ({"daemon.json": 2, "docker.pid": 1}, True),
+        ({"daemon.json": 1 << 32, "docker.pid": 1}, False),  # by a clock that was ahead
     ],
 )
 def test_a_configuration_that_docker_has_not_read_is_seen(

@@ -67,17 +67,18 @@ H100 = {"id": "2330", "name": "H100 SXM5 80GB", "chip": "GH100"}
 
 
 @pytest.mark.parametrize(
-    ("card", "runs", "fails"),
+    ("card", "loaded", "runs", "fails"),
     [
-        (B200, False, True),
-        (B300, False, True),
-        (B200, True, False),
-        (GB200, False, False),
-        (H100, False, False),
+        (B200, "580.173.02", False, True),
+        (B300, "580.173.02", False, True),
+        (B200, "580.173.02", True, False),
+        (B200, "", False, False),  # a reboot into the driver comes first
+        (GB200, "580.173.02", False, False),
+        (H100, "580.173.02", False, False),
     ],
 )
 def test_a_board_of_blackwell_is_not_ready_before_its_fabric_manager_runs(
-    tmp_path: Path, card: dict[str, str], *, runs: bool, fails: bool
+    tmp_path: Path, card: dict[str, str], loaded: str, *, runs: bool, fails: bool
 ) -> None:
     known: dict[str, Any] = {
         "ansible_facts": {"python": {"executable": sys.executable}},
@@ -87,11 +88,13 @@ def test_a_board_of_blackwell_is_not_ready_before_its_fabric_manager_runs(
         "gpu_driver_kind": "distribution_ubuntu",
         "gpu_driver_chosen": "580",
         "__gpu_driver_look": {},
-        "__fabric_manager_found": {"program": runs, "runs": runs, "loaded": "580.173.02"},
+        "__fabric_manager_found": {"program": runs, "runs": runs, "loaded": loaded},
+        "__fabric_manager_driver": "580.173.02",
     }
     said = play(tmp_path, role("fabric_manager", "find"), fails=fails, **known)
-    assert (f"{card['name']} on a board with NVLink switches need a fabric manager" in said) == fails
-    assert ("without which CUDA fails (802)" in said) == fails
+    told = fails or loaded == ""
+    assert (f"{card['name']} on a board with NVLink switches need a fabric manager" in said) == told
+    assert ("without which CUDA fails (802)" in said) == told
 
 
 def test_no_unit_runs_that_is_not_there() -> None:

@@ -12,8 +12,12 @@ _boot_command = mitogen.ssh.Connection.get_boot_command
 
 
 def _as_configured(self: mitogen.ssh.Connection) -> list[str]:
-    """Without the option that overrules the user's configuration of ssh. By BatchMode, ssh asks nothing."""
+    """Without the option that overrules the user's configuration of ssh, and with no connection but its own.
+
+    By BatchMode, ssh asks nothing. A connection that is shared would be left open, as an old login.
+    """
     words: list[str] = _boot_command(self)
+    words[1:1] = ["-o", "ControlPath=none"]
     if "StrictHostKeyChecking yes" in words:
         at = words.index("StrictHostKeyChecking yes")
         del words[at - 1 : at + 1]

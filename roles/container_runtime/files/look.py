@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 DAEMON = "/etc/docker/daemon.json"
 PID = "/run/docker.pid"
@@ -57,9 +58,9 @@ def text(path):
 
 
 def stale():
-    """Whether docker runs, and its configuration was written after it had been started."""
+    """Whether docker runs and its configuration was written after its start, though not in the future."""
     try:
-        return os.path.getmtime(DAEMON) > os.path.getmtime(PID)
+        return os.path.getmtime(PID) < os.path.getmtime(DAEMON) <= time.time()
     except FileNotFoundError:
         return False
 
