@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
+
 import mitogen.ssh
 from ansible_mitogen import affinity
 
-# Mitogen keeps its processes to processors of its choice: where there are two, all of its workers to one.
-affinity.policy = affinity.Policy()
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+class _Placement(affinity.Policy):
+    """The kernel places processes. Mitogen keeps all workers to one processor where there are two."""
+
+    def assign_worker(self) -> None:
+        """A worker ends with its playbook. By itself it waits for an answer that may never come."""
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+affinity.policy = _Placement()
 
 _boot_command = mitogen.ssh.Connection.get_boot_command
 

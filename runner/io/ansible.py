@@ -26,6 +26,7 @@ TETHER = """\
 setpriv --pdeathsig TERM true >/dev/null 2>&1 && exec setpriv --pdeathsig TERM {0} "$@"
 exec {0} "$@"
 """
+SOCKET_BYTES = 107 - len("/mitogen_unix_12345678.sock")  # of a path, the most that sun_path of unix(7) leaves
 CANCEL_LOOK_S = 0.3  # how often a running playbook asks whether it is cancelled
 
 
@@ -156,6 +157,7 @@ def _environment(own: Path | None = None) -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_NOCOLOR": "1",
         **({"ANSIBLE_LOCAL_TEMP": str(own / "tmp")} if own else {}),
+        **({"TMPDIR": str(own)} if own and len(os.fsencode(own)) <= SOCKET_BYTES else {}),
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner turns it off where nobody says so
         **({"ANSIBLE_STRATEGY": chosen} if (chosen := os.environ.get("ANSIBLE_STRATEGY")) else {}),
         **vault.settled(os.environ),

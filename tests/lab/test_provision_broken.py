@@ -122,9 +122,10 @@ def at_work(lab: Lab) -> list[int]:
 
 
 def age(lab: Lab) -> None:
-    """Let an hour pass for what is left in the folder of temporary files."""
+    """Let an hour pass for what is left in the folder of temporary files, and days on the host."""
     for path in temporary(lab).iterdir():
         os.utime(path, (time.time() - 3600, time.time() - 3600))
+    sh(lab, "find /tmp -maxdepth 1 -name 'ansible*' -exec touch -d '2 days ago' {} +")
 
 
 def assert_whole(lab: Lab) -> None:
@@ -137,10 +138,9 @@ def assert_whole(lab: Lab) -> None:
     assert (done.returncode, " changed=0 " in done.stdout) == (0, True), done.stdout + done.stderr
     assert list(temporary(lab).iterdir()) == []
     assert sh(lab, "dpkg --audit") == ""
-    assert (
-        sh(lab, "ls -A ~runkit/.ansible/tmp /root/.ansible/tmp 2> /dev/null | grep -v : || true").split()
-        == []
-    )
+    folders = "~runkit/.ansible/tmp /root/.ansible/tmp"
+    look = f"ls -A {folders} 2>/dev/null | grep -v : || true; ls -d /tmp/ansible* 2>/dev/null || true"
+    assert sh(lab, look).split() == []
 
 
 def break_off(lab: Lab, seed: int, times: int) -> None:
