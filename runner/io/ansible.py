@@ -81,7 +81,7 @@ def playbook(  # noqa: PLR0913 - the options of one command line
             inventory=str(inventory.resolve()),
             extravars=dict(variables),
             limit=",".join(hosts) or None,
-            envvars=_tethered({"ANSIBLE_STRATEGY": strategy, **_environment(own)}, own),
+            envvars=_tethered({**_strategy(strategy, own), **_environment(own)}, own),
             settings={"suppress_ansible_output": True, "pexpect_timeout": CANCEL_LOOK_S},
             quiet=True,
             cancel_callback=cancelled,
@@ -157,11 +157,19 @@ def _environment(own: Path | None = None) -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_NOCOLOR": "1",
         **({"ANSIBLE_LOCAL_TEMP": str(own / "tmp")} if own else {}),
-        **({"TMPDIR": str(own)} if own and len(os.fsencode(own)) <= SOCKET_BYTES else {}),
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner turns it off where nobody says so
         **({"ANSIBLE_STRATEGY": chosen} if (chosen := os.environ.get("ANSIBLE_STRATEGY")) else {}),
         **vault.settled(os.environ),
     }
+
+
+def _strategy(name: str, own: Path) -> dict[str, str]:
+    """Of a strategy. Mitogen leaves its socket where it is killed: that is in the private folder then.
+
+    With Ansible's own, what a playbook starts on this machine would outlive the folder.
+    """
+    there = name != "linear" and len(os.fsencode(own)) <= SOCKET_BYTES
+    return {"ANSIBLE_STRATEGY": name, **({"TMPDIR": str(own)} if there else {})}
 
 
 def _tethered(environment: Mapping[str, str], own: Path) -> dict[str, str]:
