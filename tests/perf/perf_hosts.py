@@ -207,12 +207,13 @@ def named_often(hands: Hands, folder: Path, times: int) -> Iterator[Path]:
     path = folder / "hosts.yml"
     document = yaml.safe_load(path.read_text())
     document["all"]["hosts"] = hosts = {}
+    each = {}
     for number, host in enumerate(hands.cluster.hosts):
         network, _, last = host.address.rpartition(".")
         own = [f"{network}.{int(last) + 10 * (turn + 4)}" for turn in range(times)]
         link = "$(ip -o -4 address | grep -F \" $1/\" | cut -d ' ' -f 2)"
-        add = f'for each in {" ".join(own)}; do sudo ip address replace $each/32 dev "{link}"; done'
-        hands.wall(host, add, host.address)
+        each[host] = f'for each in {" ".join(own)}; do sudo ip address {{}} $each/32 dev "{link}"; done'
+        hands.wall(host, each[host].format("replace"), host.address)
         common = hands.variables[host.name].get("ansible_ssh_common_args", "")
         for turn, address in enumerate(own):
             hosts[f"often{number}x{turn}"] = {
@@ -222,6 +223,8 @@ def named_often(hands: Hands, folder: Path, times: int) -> Iterator[Path]:
             }
     path.write_text(yaml.safe_dump(document))
     yield folder
+    for host, change in each.items():  # a job between hosts is another matter with so many
+        hands.wall(host, change.format("del"), host.address)
 
 
 def doctor(folder: Path, hosts: int, repeat: int) -> list[tuple[str, ...]]:
