@@ -158,16 +158,16 @@ def _environment(own: Path | None = None) -> dict[str, str]:
         "ANSIBLE_NOCOLOR": "1",
         **({"ANSIBLE_LOCAL_TEMP": str(own / "tmp")} if own else {}),
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner turns it off where nobody says so
-        **({"ANSIBLE_STRATEGY": chosen} if (chosen := os.environ.get("ANSIBLE_STRATEGY")) else {}),
         **vault.settled(os.environ),
     }
 
 
 def _strategy(name: str, own: Path) -> dict[str, str]:
-    """Of a strategy. Mitogen leaves its socket where it is killed: that is in the private folder then.
+    """Of a strategy, or the user's. Mitogen leaves its socket where it is killed: in the private folder then.
 
     With Ansible's own, what a playbook starts on this machine would outlive the folder.
     """
+    name = os.environ.get("ANSIBLE_STRATEGY") or name
     there = name != "linear" and len(os.fsencode(own)) <= SOCKET_BYTES
     return {"ANSIBLE_STRATEGY": name, **({"TMPDIR": str(own)} if there else {})}
 
