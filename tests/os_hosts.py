@@ -87,6 +87,7 @@ def host(name: str, **stated: Any) -> HostView:
             "runs_root": data(ROOT),
             "mounts": data([NAS]),
             "runs": data(RUNS),
+            "half_installed": data({"packages": [], "journal": 0}),
             "names": data(found),
             "mpi": data(MPI),
             "python_packages": said(""),

@@ -162,6 +162,28 @@ def test_a_driver_counts_that_programs_can_talk_to(
     assert look.driver() is expected
 
 
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("printf 'train\\nserve\\n'", ["serve", "train"]),
+        ("exec /bin/sleep 60", ["(docker ps does not answer)"]),  # there may be some, so it is not restarted
+        ("exit 1", []),  # its service is down, whatever file it left
+        (None, []),
+    ],
+)
+def test_containers_of_a_docker_that_hangs_are_not_overlooked(
+    script: str | None, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = loaded("files/look.py")
+    monkeypatch.setattr(look, "PID", str(tmp_path))
+    monkeypatch.setattr(look, "PATIENCE_S", 1)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if script is not None:
+        (tmp_path / "docker").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "docker").chmod(0o755)
+    assert look.running() == expected
+
+
 def test_what_dpkg_has_is_seen() -> None:
     argv = [sys.executable, ROLE / "files" / "look.py", "root,nobody-of-that-name", "dpkg", "no-such-package"]
     seen = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)

@@ -69,6 +69,16 @@ BROKEN: list[tuple[str, dict[str, Probe], str]] = [
         {"mounts": data([{**made.NAS, "hangs": True}])},
         "nas:/data /data nfs4: no answer within 3 s",
     ),
+    (
+        "packages_half_installed",
+        {"half_installed": data({"packages": ["docker-ce: install ok half-configured"], "journal": 0})},
+        "docker-ce: install ok half-configured",
+    ),
+    (
+        "packages_half_installed",
+        {"half_installed": data({"packages": [], "journal": 3})},
+        "steps in dpkg's journal: 3",
+    ),
     ("run_active", {"runs": data({**made.RUNS, "held": True, "run": "night-1"})}, "lock is held by night-1"),
     (
         "run_left_over",

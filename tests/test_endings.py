@@ -240,16 +240,20 @@ def test_stop_while_staging(kit: Kit) -> None:
     gone(kit)
 
 
+def followers(kit: Kit) -> list[int]:
+    return [pid for pid in processes() if b"agent.py\0follow" in traces(pid) and pid in kit.alive()]
+
+
 def test_follower_killed(kit: Kit) -> None:
     kit.train("--steps", "100")
     bench = kit.start("--cards", "2")
     wait_for(kit.training, "the training")
-    followers: list[int] = []
+    killed: list[int] = []
     for _ in range(2):
-        time.sleep(1)
-        followers = [pid for pid in processes() if b"agent.py\0follow" in traces(pid) and pid in kit.alive()]
-        assert len(followers) == 1
-        os.kill(followers[0], signal.SIGKILL)
+        wait_for(lambda: set(followers(kit)) - set(killed), "a follower")
+        (last,) = followers(kit)
+        os.kill(last, signal.SIGKILL)
+        killed.append(last)
     out, said = bench.communicate(timeout=60)
     assert bench.returncode == 0, said
     assert "1280.00" in out
@@ -312,7 +316,7 @@ def test_leaving_a_detached_run_leaves_it_running(kit: Kit) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(2)
+    wait_for(lambda: followers(kit), "the run to be followed")
     attached.send_signal(signal.SIGINT)
     _, said = attached.communicate(timeout=20)
     assert attached.returncode == 130

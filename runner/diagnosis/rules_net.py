@@ -62,6 +62,15 @@ RULES = (
         "state a narrower network in cluster_cidr, or give the second card a network of its own",
     ),
     Rule(
+        "addresses_in_cidr",
+        "warning",
+        "An interface has several addresses in the network of the ranks",
+        "a service address that moves between hosts, or one left from before; Open MPI takes each for a way"
+        " to the host and may wait for ever on one that the others do not answer by",
+        "take away the address that is not the inventory's: ip address del ADDRESS dev INTERFACE; or state a"
+        " cluster_cidr without it",
+    ),
+    Rule(
         "interface_missing",
         "blocking",
         "The interface that the inventory states is not there",
@@ -135,10 +144,10 @@ class Interface:
     state: str
     addresses: tuple[str, ...]
 
-    def is_in(self, cidr: str) -> bool:
-        """Whether an address of it lies in that network."""
+    def inside(self, cidr: str) -> list[str]:
+        """Those of its addresses that lie in that network, without their lengths."""
         network = ipaddress.ip_network(cidr, strict=False)
-        return any(ipaddress.ip_interface(each).ip in network for each in self.addresses)
+        return [str(each.ip) for each in map(ipaddress.ip_interface, self.addresses) if each.ip in network]
 
 
 def interfaces(host: HostView) -> list[Interface]:
@@ -174,11 +183,16 @@ def _interfaces(host: HostView, has_others: bool) -> Iterator[Finding]:
 
 
 def _in_network(found: Sequence[Interface], cidr: str) -> Iterator[tuple[str, str]]:
-    inside = [each.name for each in found if cidr and each.is_in(cidr)]
-    if cidr and not inside:
+    if not cidr:
+        return
+    inside = {each.name: each.inside(cidr) for each in found if each.inside(cidr)}
+    if not inside:
         yield "no_interface_in_cidr", f"none is in {cidr}"
     if len(inside) > 1:
         yield "interfaces_in_cidr", f"{' and '.join(inside)} are in {cidr}"
+    for name, addresses in inside.items():
+        if len(addresses) > 1:
+            yield "addresses_in_cidr", f"{name} has {' and '.join(addresses)} in {cidr}"
 
 
 def _by_name(found: Sequence[Interface], stated: str) -> Iterator[tuple[str, str]]:

@@ -47,6 +47,15 @@ RULES = (
         "bring its server back, or unmount it with umount -f -l",
     ),
     Rule(
+        "packages_half_installed",
+        "warning",
+        "Packages are half installed",
+        "an installation was broken off, its own script failed, or it is going on; apt installs nothing else"
+        " until then",
+        "once no installation is going on: dpkg --configure -a; what cannot be finished: apt-get remove it;"
+        " then run provision",
+    ),
+    Rule(
         "run_active",
         "info",
         "A run is working on the host",
@@ -68,6 +77,7 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
     for host in hosts:
         yield from _selinux(host)
         yield from _mounts(host)
+        yield from _half_installed(host)
         yield from _runs(host)
     yield from _differences(hosts)
 
@@ -118,6 +128,17 @@ def _mounts(host: HostView) -> Iterator[Finding]:
             source, at, kind = (loose.text(mount, key) for key in ("source", "at", "type"))
             shown = f"{source} {at} {kind}: no answer within {loose.number(mount, 'seconds') or 0:g} s"
             yield Finding("mount_hangs", host.name, shown, f"{at} does not answer")
+
+
+def _half_installed(host: HostView) -> Iterator[Finding]:
+    """By dpkg's own record; as in "docker-ce: install ok half-configured"."""
+    data = loose.mapping(host.data("half_installed"))
+    states, steps = loose.texts(data, "packages"), loose.number(data, "journal") or 0.0
+    names = [state.partition(":")[0] for state in states]
+    journal = [f"steps in dpkg's journal: {steps:.0f}"] if steps else []
+    if states or journal:
+        detail = ", ".join(names[:8]) or "dpkg was interrupted"
+        yield Finding("packages_half_installed", host.name, "; ".join([*states, *journal]), detail)
 
 
 def _runs(host: HostView) -> Iterator[Finding]:

@@ -172,6 +172,11 @@ BREAKS = [
         "ip link delete docker0",
     ),
     broken(
+        "addresses_in_cidr",
+        "ip address add {network}.251/32 dev host0",
+        "ip address del {network}.251/32 dev host0",
+    ),
+    broken(
         "mpi_version_differs mpi_path_differs",
         "printf '#!/bin/sh\\necho \"mpirun (Open MPI) 5.0.7\"\\n' > /usr/local/bin/mpirun;"
         " chmod 755 /usr/local/bin/mpirun",
@@ -188,6 +193,14 @@ BREAKS = [
         f"runuser -u runkit -- mkdir -p {RUNS}; mount -t tmpfs -o size=4m none {RUNS};"
         f" dd if=/dev/zero of={RUNS}/full bs=1M count=8 2>/dev/null || :",
         f"umount {RUNS}",
+    ),
+    broken(
+        "packages_half_installed",
+        "mkdir -p /tmp/p/DEBIAN; cd /tmp/p/DEBIAN; printf '#!/bin/sh\\nexit 1\\n' > postinst;"
+        " chmod 755 postinst; printf 'Package: half-way\\nVersion: 1\\nArchitecture: all\\n"
+        "Maintainer: a <a@b.invalid>\\nDescription: its script fails\\n' > control;"
+        " dpkg-deb -b /tmp/p /tmp/p.deb; ! dpkg -i /tmp/p.deb",
+        "dpkg --purge half-way; rm -r /tmp/p /tmp/p.deb",
     ),
     broken(
         "os_differs",

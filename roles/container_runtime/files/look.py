@@ -2,11 +2,12 @@
 
 Prints a JSON object: ``packages``, those of the arguments that are installed, with their versions; ``held``,
 those that dpkg does not upgrade; ``daemon``, the text of docker's configuration, null where there is none;
-``stale``, whether docker runs since before that was written; ``running``, the names of docker's containers;
-``memlock``, whether a container may be granted unlimited locked memory; ``driver``, whether NVIDIA's is
-loaded and of the version that is installed; ``cdi``, the files that describe its GPUs; ``flagged``, whether
-the service that makes these was told to keep them readable for old engines; ``unknown``, those of the users
-that are not there; ``outside``, those that are not in the group docker.
+``stale``, whether docker runs since before that was written; ``running``, the names of docker's containers,
+or that it does not say; ``memlock``, whether a container may be granted unlimited locked memory;
+``driver``, whether NVIDIA's is loaded and of the version that is installed; ``cdi``, the files that
+describe its GPUs; ``flagged``, whether the service that makes these was told to keep them readable for old
+engines; ``unknown``, those of the users that are not there; ``outside``, those that are not in the group
+docker.
 Python 3.8 or later, standard library only.
 """
 
@@ -37,13 +38,15 @@ RPM = ("rpm", "--query", "--queryformat", "%{NAME} %{VERSION}-%{RELEASE} install
 CAP_SYS_RESOURCE = 24
 
 
-def said(argv):
-    """Return what a program prints; "" where it is not there or does not end."""
+def said(argv, late=""):
+    """Return what a program prints; "" where it is not there, ``late`` where it does not end."""
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
+        return late
+    except OSError:
         return ""
     return done.stdout
 
@@ -55,6 +58,13 @@ def text(path):
             return stream.read(1000000)
     except FileNotFoundError:
         return None
+
+
+def running():
+    """Return the names of docker's containers; where it hangs there may be some."""
+    listed = ["docker", "ps", "--format", "{{.Names}}"]
+    names = said(listed, "(docker ps does not answer)") if os.path.exists(PID) else ""
+    return sorted(names.splitlines())
 
 
 def stale():
@@ -112,14 +122,13 @@ def strangers(names):
 def main(users, *names):
     """Look at everything and tell."""
     found, held = packages(names)
-    running = said(["docker", "ps", "--format", "{{.Names}}"]) if os.path.exists(PID) else ""
     specs = glob.glob("/etc/cdi/*") + glob.glob("/var/run/cdi/*")
     unknown, outside = strangers([name for name in users.split(",") if name])
     answer = {
         "packages": found,
         "held": held,
         "daemon": text(DAEMON),
-        "running": sorted(running.split()),
+        "running": running(),
         "memlock": memlock(),
         "stale": stale(),
         "driver": driver(),

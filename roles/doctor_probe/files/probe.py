@@ -229,6 +229,27 @@ def marked() -> List[Answer]:
     return [row for row in rows if row["run"] not in attended][:200]
 
 
+DPKG = "/var/lib/dpkg"
+AT_REST = ("installed", "config-files", "not-installed", "triggers-awaited", "triggers-pending")
+
+
+def half_installed(request: Request) -> str:
+    """Packages that dpkg began with and did not finish, and its steps that are only in its journal."""
+    found, name = [], ""
+    try:
+        with open(DPKG + "/status", encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                key, _, value = line.partition(":")
+                if key == "Package":
+                    name = value.strip()
+                elif key == "Status" and (value.split()[-1:] or [""])[0] not in AT_REST:
+                    found.append("%s: %s" % (name, value.strip()))
+        steps = [each for each in os.listdir(DPKG + "/updates") if each.isdigit()]
+    except FileNotFoundError as error:
+        raise Unanswered("missing") from error
+    return json.dumps({"packages": found[:50], "journal": len(steps)})
+
+
 def looks_os(request: Request) -> Dict[str, Look]:
     return {
         "session": function(session),
@@ -246,6 +267,7 @@ def looks_os(request: Request) -> Dict[str, Look]:
         "runs_root": function(runs_root),
         "mounts": function(mounts),
         "runs": function(runs),
+        "half_installed": function(half_installed),
     }
 
 
