@@ -16,7 +16,7 @@ bench: $(VENV)/runtime ## train on 1, 8 and 32 cards of this machine and print t
 	@$(BIN)/python -m runner bench
 
 test: $(VENV)/dev ## the test suite
-	@$(BIN)/python -m pytest -n 3 --ignore=tests/lab --ignore=tests/large $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup --ignore=tests/lab --ignore=tests/large $(ARGS)
 
 test-lab: $(VENV)/dev ## the tests on real hosts, which they make on this machine; as root
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m 'not faults and not gpu_hosts' $(ARGS)
