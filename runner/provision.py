@@ -99,6 +99,7 @@ _PACKAGES = (
         _UNREACHED,
     ),
 )
+_IS_IT_ON = "is it on, does sshd run there, and is ansible_host right?"
 # Those of ssh, sudo and Ansible.
 _LOGIN = (
     (
@@ -123,9 +124,13 @@ _LOGIN = (
     ),
     (r"Could not resolve hostname", "its name is not known here; state its address in ansible_host"),
     (
-        r"timed out|No route to host|Connection refused|is unreachable|Connection (?:closed|reset)|"
-        r"disconnected from the remote|EOF on stream",
-        "is it on, does sshd run there, and is ansible_host right?",
+        r"module interpreter '.*' was not found",
+        "install python3 there, or correct ansible_python_interpreter",
+    ),
+    (
+        r"timed out|No route to host|Connection refused|is unreachable|[Cc]onnection (?:closed|reset)|"
+        r"onnection to \S+ closed|disconnected from the remote|EOF on stream",
+        _IS_IT_ON,
     ),
 )
 
@@ -141,6 +146,12 @@ _FILES = (
 )
 
 _REMEDIES = (*_PACKAGES, *_LOGIN, *_FILES)
+# Its own words invite a report of an error of its own.
+_MITOGEN_LOST = re.compile(r"(?:Channel|Mitogen) was disconnected")
+# A role tells what the launch host was told, with its remedy: that login is another one.
+_KEY_REFUSED = re.compile(
+    r"\A(?!ssh from the launch host )(?s:.*)(?:Host key verification failed|HOST IDENTIFICATION HAS CHANGED)"
+)
 _SECRET = re.compile(r"//[^/@\s]*@")
 
 
@@ -164,7 +175,9 @@ def explain(text: str) -> str:
     A line that names its remedy itself, after a semicolon, gets no other; an address tells no password.
     """
     text = _SECRET.sub("//***@", _PREFIX.sub("", text.strip()))
-    if "Host key verification failed" in text or "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
+    if _MITOGEN_LOST.search(text):
+        return f"the connection to it was lost: {_IS_IT_ON}"
+    if _KEY_REFUSED.search(text):
         return _host_key(text)
     lines = [printable(line.strip()) for line in text.splitlines() if line.strip()] or [
         "failed without a word"

@@ -280,7 +280,7 @@ NO_SUM = [line for line in lines() if line["event"] != "all"]  # all are through
         ([SILENT, lines()], set()),
         ([NO_SUM, lines()], set()),
         ([SILENT, NO_SUM, SILENT], {("gpu3", "mpi_no_answer")}),
-        ([[line for line in lines() if line["event"] == "here"]], {("gpu1", "mpi_job_fails")}),
+        ([[line for line in lines() if line["event"] == "here"]], {("gpu1", "mpi_ranks_apart")}),
     ],
     ids=["lost packets", "a rank that had to wait", "a silent host", "none is through"],
 )

@@ -74,6 +74,34 @@ def test_no_hindrance_where_images_bring_their_own(code: str, probe: Probe, show
     assert shown in finding.evidence
 
 
+def several(release: str) -> list[HostView]:
+    """The interface of gpu3 has an address of another network too, as keepalived puts one there."""
+    eth0 = made.interface("eth0", made.address("gpu3"))
+    moving = {**eth0["addr_info"][0], "local": "10.9.9.9", "prefixlen": 32}
+    hosts = broken(cluster(), "gpu3", interfaces=data([{**eth0, "addr_info": [*eth0["addr_info"], moving]}]))
+    return [
+        replace(each, probes={**each.probes, "mpi": mpi(says=f"mpirun (Open MPI) {release}")})
+        for each in hosts
+    ]
+
+
+def test_addresses_beside_that_of_the_inventory() -> None:
+    """An MPI job was seen to hang by them with 4.1.4, and not with 5.0.7."""
+    (finding,) = diagnosis.diagnose(several("4.1.4"))
+    assert (finding.code, finding.host) == ("mpi_addresses_several", "gpu3")
+    assert finding.evidence == "eth0 192.168.10.13/24 10.9.9.9/32"
+    assert diagnosis.diagnose(several("5.0.7")) == []
+    assert diagnosis.diagnose(several("4.1.4")[2:3]) == []  # no rank anywhere else
+    for stated in ({"cidr": ""}, {"cidr": "", "interface": ""}):
+        hosts = [replace(each, stated=replace(each.stated, **stated)) for each in several("4.1.4")]
+        assert [each.host for each in diagnosis.diagnose(hosts)] == ["gpu3"]
+    elsewhere = [
+        replace(each, stated=replace(each.stated, cidr="", interface="", address="10.1.1.1"))
+        for each in several("4.1.4")
+    ]
+    assert "mpi_addresses_several" not in {each.code for each in diagnosis.diagnose(elsewhere)}
+
+
 NO_PACKAGE = "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'mpi4py'\n"
 FULL = {**made.SPACE, "tmp": {**made.SPACE["tmp"], "free": (10 << 20) - 1}}
 LACKING = [

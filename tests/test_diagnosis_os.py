@@ -51,6 +51,7 @@ BROKEN: list[tuple[str, dict[str, Probe], str]] = [
     ("data_space", {"space": space("data", free=20 * GIB - 1)}, "/data/runkit on /: 21474836479 of"),
     ("tmp_space", {"space": space("tmp", free=2 * GIB - 1)}, "/tmp on /tmp: 2147483647 of"),
     ("inodes_short", {"space": space("tmp", inodes_free=167771)}, "/tmp: 167771 of 16777216 inodes free"),
+    ("disk_full", {"space": space("runs", inodes_free=199)}, "/root: 199 of 16777216 inodes free"),
     (
         "runs_not_writable",
         {"runs_root": data({**made.ROOT, "at": "/root/.local", "folder": False, "writable": True})},

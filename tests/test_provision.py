@@ -18,7 +18,7 @@ import yaml
 from kit import ROOT
 
 from runner import provision
-from runner.io import ansible
+from runner.io import ansible, events
 
 ANSIBLE = {
     **os.environ,
@@ -351,6 +351,23 @@ Host key verification failed."""
             ["is it on"],
             id="gone in the middle",
         ),
+        pytest.param(
+            "Mitogen was disconnected from the remote environment while a call was in-progress. If you feel "
+            "this is in error, please file a bug. Original error was: no route to 4, my ID is 0",
+            ["the connection to it was lost: is it on"],
+            id="gone, by Mitogen's words",
+        ),
+        pytest.param(
+            "Channel was disconnected while connection attempt was in progress; this may be caused by an "
+            "abnormal Ansible exit, or due to an unreliable target.",
+            ["the connection to it was lost: is it on"],
+            id="gone while Mitogen logs in",
+        ),
+        pytest.param(
+            "Task failed: Action failed: The module interpreter '/usr/bin/python9' was not found.",
+            ["ansible_python_interpreter"],
+            id="no such Python",
+        ),
         pytest.param("Task failed: Missing sudo password", ["ansible_become_password"], id="no password"),
         pytest.param("a\x1b[31m\nb", ["a\\x1b[31m ... b"], id="escaped"),
         pytest.param("", ["failed without a word"], id="silent"),
@@ -381,6 +398,36 @@ def test_mitogen_is_for_hosts_that_it_reaches_as_ansible_does(
 ) -> None:
     assert provision.strategy([values]) == strategy
     assert provision.strategy([PLAIN, values]) == strategy, "one strategy for all hosts"
+
+
+def test_mitogen_is_left_where_its_socket_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a path that unix(7) takes no longer; it would wait for ever."""
+    short, long = Path("/tmp/own"), Path("/" + "x" * 99)
+    monkeypatch.delenv("ANSIBLE_STRATEGY", raising=False)
+    assert ansible._strategy("mitogen_plain", short) == {
+        "ANSIBLE_STRATEGY": "mitogen_plain",
+        "TMPDIR": str(short),
+    }
+    assert ansible._strategy("mitogen_plain", long) == {"ANSIBLE_STRATEGY": "linear"}
+    monkeypatch.setenv("ANSIBLE_STRATEGY", "free")
+    assert ansible._strategy("mitogen_plain", short) == {"ANSIBLE_STRATEGY": "free"}
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ({"stderr": "Shared connection to 10.0.0.1 closed.\r\n", "stdout": "E: 28: No space left"}, "E: 28"),
+        ({"stderr": "Shared connection to 10.0.0.1 closed.\r\n", "stdout": ""}, "Shared connection"),
+        ({"stderr": "E: no\r\nShared connection to 10.0.0.1 closed.\r\n", "stdout": "Hit:1"}, "E: no"),
+        ({"stderr": "E: no", "stdout": "Hit:1"}, "E: no"),
+    ],
+)
+def test_what_ssh_says_behind_a_command_is_not_taken_for_its_words(result: dict[str, str], told: str) -> None:
+    """A command on a terminal has all its words in stdout, and ssh says goodbye in stderr."""
+    data = {"host": "a", "task": "t", "res": {"msg": "non-zero return code", "rc": 100, **result}}
+    (failure,) = events.failures([{"event": "runner_on_failed", "event_data": data}])
+    assert failure.text.startswith(told)
+    assert (told == "Shared connection") == ("is it on" in provision.explain(failure.text))
 
 
 REPOSITORY = "http://mirror.example/developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64"
@@ -509,6 +556,11 @@ def test_what_keeps_a_file_from_being_written_has_its_remedy(said: str) -> None:
 
 def test_a_sentence_with_its_remedy_gets_no_other() -> None:
     line = "the key cannot be fetched: No route to host; state package_sources_proxy"
+    assert provision.explain(line) == line
+
+
+def test_a_login_of_the_launch_host_is_not_taken_for_ours() -> None:
+    line = "ssh from the launch host gpu1 as me fails: Host key verification failed.; see what sshd says here"
     assert provision.explain(line) == line
 
 

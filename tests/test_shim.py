@@ -74,6 +74,42 @@ def test_command_that_is_not_there(tmp_path: Path) -> None:
     assert "/nowhere/python: not found" in said
 
 
+# As Open MPI 4.1.4 said it when the connection to a host broke.
+LOST = """\
+--------------------------------------------------------------------------
+ORTE has lost communication with a remote daemon.
+
+  HNP daemon   : [[27090,0],0] on node lab1
+  Remote daemon: [[27090,0],2] on node 10.213.2.13
+
+This is usually due to either a failure of the TCP network
+--------------------------------------------------------------------------
+"""
+PEER = """\
+--------------------------------------------------------------------------
+An MPI communication peer process has unexpectedly disconnected.  This
+
+  Local PID:  4893
+  Peer host:  10.213.2.13
+--------------------------------------------------------------------------
+[lab1:04865] 1 more process has sent help message help-mpi-btl-tcp.txt / peer hung up
+[lab1:04865] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "last"),
+    [(LOST + PEER, "lost its daemon on 10.213.2.13"), (PEER, "Peer host:  10.213.2.13"), (PEER[-98:], "")],
+)
+def test_what_a_launcher_says_of_its_own_help_is_not_its_last_word(
+    said: str, last: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "cells" / "c" / "logs" / "launcher.stderr"
+    path.parent.mkdir(parents=True)
+    path.write_text(said)
+    assert dict(RunDir(tmp_path).last_words("c")) == ({"launcher": last} if last else {})
+
+
 def test_shellcheck() -> None:
     if not shutil.which("shellcheck"):
         pytest.skip("shellcheck is not on this machine")

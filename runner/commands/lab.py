@@ -104,6 +104,7 @@ def _table(found: dict[str, Any]) -> str:
     text = tabulate(rows, headers=("Host", "State", "Address", "Release", "Cards"), tablefmt="pipe")
     if not _in_order(found):
         text += (
-            f"\n\nbridge {found['bridge']}, package proxy {found['proxy']}; lab up mends it, lab down ends it"
+            f"\n\nbridge {found['bridge']}, package proxy {found['proxy']}; lab up starts what is off; where"
+            " it does not mend it, lab down ends it, for a new one"
         )
     return text

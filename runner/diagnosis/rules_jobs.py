@@ -30,6 +30,15 @@ RULES = (
         "mend what the evidence says; run provision, which installs what ranks need",
     ),
     Rule(
+        "mpi_ranks_apart",
+        "blocking",
+        "Ranks start on all hosts and do not find each other",
+        "they tell each other addresses at which nobody answers: of several interfaces or addresses of a"
+        " host, or behind a firewall",
+        "state cluster_cidr, which only the interface of the ranks is in; see 'ip -brief address' for a host"
+        " that has more addresses than the others",
+    ),
+    Rule(
         "mpi_no_answer",
         "blocking",
         "Ranks on the host and on others do not reach each other",
@@ -101,7 +110,7 @@ def figures(hosts: Sequence[HostView]) -> dict[str, Any] | None:
 
 def is_silent(findings: Sequence[Finding]) -> bool:
     """Whether the job ended without a word that names a host."""
-    return any(each.code == "mpi_job_fails" for each in findings)
+    return any(each.code in ("mpi_job_fails", "mpi_ranks_apart") for each in findings)
 
 
 def is_doubtful(findings: Sequence[Finding], last: Mapping[str, Any]) -> bool:
@@ -145,12 +154,12 @@ def _not_started(job: Meetings, missing: Sequence[str]) -> Iterator[Finding]:
     elif missing and job.broken:
         yield Finding("mpi_job_fails", job.broken, shown, "the launcher's daemon does not run there")
     elif job.hosts:
-        detail = (
-            "no rank started on any host"
+        code, detail = (
+            ("mpi_job_fails", "no rank started on any host")
             if missing
-            else "all ranks started, and they did not find each other"
+            else ("mpi_ranks_apart", "it started them, and they did not find each other")
         )
-        yield Finding("mpi_job_fails", job.hosts[0], shown, detail)
+        yield Finding(code, job.hosts[0], shown, detail)
 
 
 # --- who does not answer ---------------------------------------------------------------------

@@ -14,6 +14,7 @@ DATA = 20 * GIB  # below which no data set of the published workloads fits
 TMP = 2 * GIB  # sockets, compilers' caches and locks of ranks go there
 SHM = GIB  # NCCL and data loaders; a container that is not told otherwise has 64 MiB
 INODES = 0.01  # of all, free
+FEW_INODES = 200  # a run of many hosts has files in about that number
 
 RULES = (
     Rule(
@@ -29,8 +30,9 @@ RULES = (
         "memlock_session_low",
         "info",
         "Processes that ssh starts may lock little memory; it matters with RDMA only",
-        "the limit memlock of a session is the distribution's few MiB",
-        "nothing on Ethernet; before RDMA is used, run provision, which raises it",
+        "the limit memlock of a session is the distribution's few MiB, or what the machine around a container"
+        " grants",
+        "nothing on Ethernet; before RDMA is used, run provision, which raises it or tells who holds it down",
     ),
     Rule(
         "memlock_service",
@@ -52,8 +54,9 @@ RULES = (
         "disk_full",
         "blocking",
         "The disk of the runs is full",
-        "less than 1 GiB is free, so logs or results would be cut off",
-        "free space there, or state another folder in bench_agent_root",
+        "less than 1 GiB is free, or hardly an inode, so logs or results would be cut off",
+        "free space there (of inodes: remove folders of many small files), or state another folder in"
+        " bench_agent_root",
     ),
     Rule(
         "runs_not_writable",
@@ -150,7 +153,8 @@ def _space(host: HostView) -> Iterator[Finding]:
         inodes, left = loose.number(place, "inodes") or 0, loose.number(place, "inodes_free") or 0
         if left < INODES * inodes:
             shown = f"{at}: {left:.0f} of {inodes:.0f} inodes free"
-            yield Finding("inodes_short", host.name, shown, f"{path}: hardly any new file fits")
+            code = "disk_full" if use == "runs" and left < FEW_INODES else "inodes_short"
+            yield Finding(code, host.name, shown, f"{path}: hardly any new file fits")
 
 
 def _short(use: str, free: int, size: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from runner.diagnosis import loose
 from runner.diagnosis.model import Finding, HostView, Rule
+from runner.diagnosis.rules_net import of_ranks
 from runner.diagnosis.unlike import unlike
 
 TMP_FULL = 10 << 20  # bytes free; a launcher and a few ranks take some MiB before they say anything
@@ -34,22 +35,26 @@ RULES = (
         "blocking",
         "The launch host finds no daemon of MPI on the host",
         "a launcher called without its full path starts orted by its bare name, and a command that ssh starts"
-        " does not find it",
-        "state the full path of mpirun as cluster_mpirun: it tells the other hosts where its daemon is",
+        " does not find it, or it is not installed there",
+        "run provision, which installs it; where it lies elsewhere, state the full path of mpirun as"
+        " cluster_mpirun: it tells the other hosts where its daemon is",
     ),
     Rule(
         "mpi_broken",
         "blocking",
         "The MPI launcher does not start",
         "a library of it is missing or of another version, or it was installed in part",
-        "run it with --version on the host; install Open MPI anew, or remove the one first on the PATH",
+        "run it with --version on the host; install Open MPI anew with its libraries (on Debian: apt-get"
+        " install --reinstall openmpi-bin libopenmpi3, libopenmpi40 from 13 on), or remove the one first on"
+        " the PATH",
     ),
     Rule(
         "mpi_not_open_mpi",
         "blocking",
         "The MPI launcher is not Open MPI's",
         "MPICH, Intel MPI or another one is first on the PATH; its options are others",
-        "install Open MPI with provision, or state its launcher as cluster_mpirun",
+        "state Open MPI's as cluster_mpirun, /usr/bin/mpirun where a package brought it, or take the other"
+        " off the PATH; where there is none, run provision then",
     ),
     Rule(
         "mpi_version_differs",
@@ -66,11 +71,22 @@ RULES = (
         "install it in the same place on all hosts",
     ),
     Rule(
+        "mpi_addresses_several",
+        "blocking",
+        "The interface of the ranks has several addresses, and Open MPI is older than 5",
+        "a service address that moves between hosts, or one left from before; such an Open MPI tells the"
+        " ranks of one address, drops connections that come from another, and they wait for ever",
+        "take away the address that is not the inventory's: ip address del ADDRESS/LENGTH dev INTERFACE; or"
+        " give it an interface of its own, outside cluster_cidr",
+    ),
+    Rule(
         "python_packages_missing",
         "blocking",
         "The ranks' Python does not load numpy and mpi4py",
-        "they are not installed for the Python that cluster_python names, or do not fit its MPI",
-        "run provision, which installs them, or state a Python that has them as cluster_python",
+        "they are not installed for the Python that cluster_python names, do not fit its MPI, or miss its"
+        " libraries",
+        "run provision, which installs them, or state a Python that has them as cluster_python; a library of"
+        " MPI that is missing comes back with its package",
     ),
     Rule(
         "mpi_tmp_full",
@@ -109,6 +125,8 @@ def _check(hosts: Sequence[HostView]) -> Iterator[Finding]:
         yield Finding("mpi_path_differs", name, path, f"on most hosts it is {usual}")
     for host in hosts:
         yield from _daemons(host, told)
+        if len(hosts) > 1 and _release(told[host.name]).startswith(("3.", "4.")):
+            yield from _addresses(host)
         yield from _packages(host)
         yield from _session(host)
 
@@ -134,11 +152,20 @@ def _daemons(launch: HostView, told: Mapping[str, Mapping[str, Any]]) -> Iterato
         return
     for name, said in loose.items(launch.data("ssh")):
         found = [line for line in loose.text(said, "out").splitlines() if line.startswith("/")]
-        if name in told and said.get("status") == 0 and not any(line.endswith("/orted") for line in found):
+        has_mpi = name in told and loose.text(told[name], "path")  # else that is told
+        if has_mpi and said.get("status") == 0 and not any(line.endswith("/orted") for line in found):
             shown = f"ssh {name} command -v orted: {', '.join(found) or 'nothing'}"
             yield Finding(
                 "mpi_daemon_not_on_path", name, shown, f"{launch.name} starts orted by its bare name"
             )
+
+
+def _addresses(host: HostView) -> Iterator[Finding]:
+    """Seen with 4.1.4, be they in one network or two; 5.0.7 meets over such an interface."""
+    for each in of_ranks(host):
+        if len(each.addresses) > 1:
+            shown = f"{each.name} {' '.join(each.addresses)}"
+            yield Finding("mpi_addresses_several", host.name, shown, f"{each.name} has {len(each.addresses)}")
 
 
 def _packages(host: HostView) -> Iterator[Finding]:

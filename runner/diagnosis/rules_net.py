@@ -62,15 +62,6 @@ RULES = (
         "state a narrower network in cluster_cidr, or give the second card a network of its own",
     ),
     Rule(
-        "addresses_in_cidr",
-        "warning",
-        "An interface has several addresses in the network of the ranks",
-        "a service address that moves between hosts, or one left from before; Open MPI takes each for a way"
-        " to the host and may wait for ever on one that the others do not answer by",
-        "take away the address that is not the inventory's: ip address del ADDRESS dev INTERFACE; or state a"
-        " cluster_cidr without it",
-    ),
-    Rule(
         "interface_missing",
         "blocking",
         "The interface that the inventory states is not there",
@@ -144,10 +135,10 @@ class Interface:
     state: str
     addresses: tuple[str, ...]
 
-    def inside(self, cidr: str) -> list[str]:
-        """Those of its addresses that lie in that network, without their lengths."""
+    def is_in(self, cidr: str) -> bool:
+        """Whether an address of it lies in that network."""
         network = ipaddress.ip_network(cidr, strict=False)
-        return [str(each.ip) for each in map(ipaddress.ip_interface, self.addresses) if each.ip in network]
+        return any(ipaddress.ip_interface(each).ip in network for each in self.addresses)
 
 
 def interfaces(host: HostView) -> list[Interface]:
@@ -160,6 +151,16 @@ def interfaces(host: HostView) -> list[Interface]:
         if name and addresses and "LOOPBACK" not in loose.texts(row, "flags"):
             found.append(Interface(name, loose.text(row, "operstate"), addresses))
     return found
+
+
+def of_ranks(host: HostView) -> list[Interface]:
+    """Those that lead to the other hosts, as far as the inventory tells."""
+    stated, found = host.stated, interfaces(host)
+    if stated.cidr:
+        return [each for each in found if each.is_in(stated.cidr)]
+    if stated.interface:
+        return [each for each in found if each.name == stated.interface]
+    return [each for each in found if stated.address in [one.partition("/")[0] for one in each.addresses]]
 
 
 def _is_address(text: str) -> bool:
@@ -183,16 +184,11 @@ def _interfaces(host: HostView, has_others: bool) -> Iterator[Finding]:
 
 
 def _in_network(found: Sequence[Interface], cidr: str) -> Iterator[tuple[str, str]]:
-    if not cidr:
-        return
-    inside = {each.name: each.inside(cidr) for each in found if each.inside(cidr)}
-    if not inside:
+    inside = [each.name for each in found if cidr and each.is_in(cidr)]
+    if cidr and not inside:
         yield "no_interface_in_cidr", f"none is in {cidr}"
     if len(inside) > 1:
         yield "interfaces_in_cidr", f"{' and '.join(inside)} are in {cidr}"
-    for name, addresses in inside.items():
-        if len(addresses) > 1:
-            yield "addresses_in_cidr", f"{name} has {' and '.join(addresses)} in {cidr}"
 
 
 def _by_name(found: Sequence[Interface], stated: str) -> Iterator[tuple[str, str]]:

@@ -23,16 +23,17 @@ RULES = (
         "blocking",
         "The host's key is another one than the launch host knows",
         "the host was set up anew, another machine has its address, or somebody is in between",
-        "compare the fingerprint on the host (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub); then run"
-        " provision with ssh_trust_replace_host_keys set to true",
+        "run provision, which shows both fingerprints; compare the new one with that on the host (ssh-keygen"
+        " -lf /etc/ssh/ssh_host_ed25519_key.pub); then state ssh_trust_replace_host_keys: true in the"
+        " inventory for one call",
     ),
     Rule(
         "ssh_denied",
         "blocking",
         "The host refuses the login from the launch host",
         "the launch host's key is not in authorized_keys there, its address is not among those allowed, or"
-        " the user differs",
-        TRUST,
+        " the user differs, or sshd there is told to refuse it (DenyUsers, AllowUsers)",
+        f"{TRUST}; where it stays so, sshd on the host says why: journalctl -u ssh",
     ),
     Rule(
         "ssh_refused",

@@ -168,8 +168,9 @@ def _strategy(name: str, own: Path) -> dict[str, str]:
     With Ansible's own, what a playbook starts on this machine would outlive the folder.
     """
     name = os.environ.get("ANSIBLE_STRATEGY") or name
-    there = name != "linear" and len(os.fsencode(own)) <= SOCKET_BYTES
-    return {"ANSIBLE_STRATEGY": name, **({"TMPDIR": str(own)} if there else {})}
+    if "mitogen" in name and len(os.fsencode(own)) > SOCKET_BYTES:  # it would wait for a socket for ever
+        name = "linear"
+    return {"ANSIBLE_STRATEGY": name, **({"TMPDIR": str(own)} if "mitogen" in name else {})}
 
 
 def _tethered(environment: Mapping[str, str], own: Path) -> dict[str, str]:

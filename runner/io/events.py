@@ -5,6 +5,7 @@ An event is a mapping as ansible-runner writes it. Results come from hosts: thei
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ RECAP = {  # ansible-runner's word -> that of Ansible's own recap
     "rescued": "rescued",
     "ignored": "ignored",
 }
+
+# What ssh says behind a command on a terminal, as task raw starts them; its own words are in stdout.
+_FAREWELL = re.compile(r"(?m)^(?:Shared c|C)onnection to \S+ closed\.\r?\n?")
 
 Event = Mapping[str, Any]
 Watch = Callable[[str, str, str], None]  # role, task, and the host that is done with it; "" when it begins
@@ -114,7 +118,9 @@ def _failure(event: Event) -> Failure:
     # A module that never began, for sudo refused say, has its reason elsewhere.
     said = [result.get(key) for key in ("msg", "failures", "module_stdout", "module_stderr")]
     lines = [line for each in said if each for line in (each if isinstance(each, list) else [each])]
-    text = str(result.get("stderr") or "\n".join(map(str, lines)))
+    spoken = _FAREWELL.sub("", str(result.get("stderr") or ""))
+    words = (spoken, result.get("stdout") if spoken != result.get("stderr", "") else "", result.get("stderr"))
+    text = next((str(each) for each in words if each and str(each).strip()), "") or "\n".join(map(str, lines))
     text = text.strip() or "failed without a word"
     return Failure(
         _word(data, "host"),

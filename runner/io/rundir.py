@@ -19,6 +19,9 @@ from runner.errors import StorageError, UsageError
 from runner.io.files import read_json, write_bytes, write_json
 
 RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+# What Open MPI says of its own help texts, and the line of one that names a host.
+HELP = re.compile(r'Set MCA parameter "|more process(?:es)? ha(?:s|ve) sent help message')
+LOST = re.compile(r"Remote daemon: \S{1,60} on node ([A-Za-z0-9.:_-]{1,255})")
 RANK_COUNTS = ("rank", "local_rank", "world_size", "pid", "memlock_kib", "nofile", "started")
 DERIVED = {
     "SHA256SUMS",
@@ -201,5 +204,7 @@ def _last_line(path: Path) -> str:
             text = stream.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip(" \t-")]
+    if lost := LOST.findall(text):
+        return f"lost its daemon on {lost[-1]}"
+    lines = [line.strip() for line in text.splitlines() if line.strip(" \t-") and not HELP.search(line)]
     return "".join(char for char in lines[-1] if char.isprintable())[:300] if lines else ""

@@ -172,7 +172,7 @@ BREAKS = [
         "ip link delete docker0",
     ),
     broken(
-        "addresses_in_cidr",
+        "mpi_addresses_several",
         "ip address add {network}.251/32 dev host0",
         "ip address del {network}.251/32 dev host0",
     ),

@@ -117,6 +117,29 @@ def test_names_limits_clock_python(bare: Lab) -> None:
         )
 
 
+def test_the_library_of_packages_is_installed_through_the_proxy_that_is_stated(bare: Lab) -> None:
+    """As on a bare host of a site without a way to the internet: nothing there knows of the proxy yet."""
+    second = bare.hosts[1]
+    sh(bare, second, "apt-get remove -q -y python3-apt; apt-get clean; rm /etc/apt/apt.conf.d/80runkit-proxy")
+    done = bare.runner("provision", "--tags", "package_sources", "--limit", second, check=0)
+    assert recap(done.stdout)[second][1:] == (0, 0)
+    sh(bare, second, "/usr/bin/python3 -c 'import apt'; test -e /etc/apt/apt.conf.d/80runkit-proxy")
+
+
+def test_another_user_than_on_the_launch_host_is_refused(bare: Lab) -> None:
+    second = bare.hosts[1]
+    own = bare.folder / "host_vars" / f"{second}.yml"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("ssh_trust_user: root\n")
+    try:
+        done = bare.runner("provision", "--tags", "ssh_trust", check=1)
+    finally:
+        own.unlink()
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("runkit: "))
+    assert line.startswith(f"runkit: {second}: ssh_trust: ranks log in as runkit from the launch host")
+    assert "it would be root here; state one user" in line
+
+
 def test_trust_goes_from_the_launch_host_only(bare: Lab) -> None:
     first, second = bare.hosts
     for target in (first, second, bare.address(second)):
