@@ -129,7 +129,7 @@ _LOGIN = (
     ),
     (
         r"timed out|No route to host|Connection refused|is unreachable|[Cc]onnection (?:closed|reset)|"
-        r"onnection to \S+ closed|disconnected from the remote|EOF on stream",
+        r"onnection to \S+ closed|disconnected from the remote|can be reached over ssh",
         _IS_IT_ON,
     ),
 )
@@ -146,8 +146,8 @@ _FILES = (
 )
 
 _REMEDIES = (*_PACKAGES, *_LOGIN, *_FILES)
-# Its own words invite a report of an error of its own.
-_MITOGEN_LOST = re.compile(r"(?:Channel|Mitogen) was disconnected")
+# Its own words invite a report of an error of its own; some are one, that of a stream that ended meanwhile.
+_MITOGEN_LOST = re.compile(r"(?:Channel|Mitogen) was disconnected|'NoneType'(?s:.*)mitogen/service\.py")
 # A role tells what the launch host was told, with its remedy: that login is another one.
 _KEY_REFUSED = re.compile(
     r"\A(?!ssh from the launch host )(?s:.*)(?:Host key verification failed|HOST IDENTIFICATION HAS CHANGED)"
@@ -175,8 +175,9 @@ def explain(text: str) -> str:
     A line that names its remedy itself, after a semicolon, gets no other; an address tells no password.
     """
     text = _SECRET.sub("//***@", _PREFIX.sub("", text.strip()))
+    lost = f"the connection to it was lost: {_IS_IT_ON}"
     if _MITOGEN_LOST.search(text):
-        return f"the connection to it was lost: {_IS_IT_ON}"
+        return lost
     if _KEY_REFUSED.search(text):
         return _host_key(text)
     lines = [printable(line.strip()) for line in text.splitlines() if line.strip()] or [
@@ -186,6 +187,8 @@ def explain(text: str) -> str:
         asks = re.compile(rf"(?:{pattern})(?!.*; )")
         if found := next((line for line in reversed(lines) if asks.search(line)), None):
             return f"{found.rstrip('.')}: {remedy}"
+    if "EOF on stream" in text:  # Mitogen's, with what the login said behind it
+        return lost
     return lines[0] if len(lines) == 1 else f"{lines[0]} ... {lines[-1]}"
 
 

@@ -358,6 +358,25 @@ Host key verification failed."""
             id="gone, by Mitogen's words",
         ),
         pytest.param(
+            "Task failed: EOF on stream; last 100 lines received:", ["lost: is it on"], id="gone, by its pipe"
+        ),
+        pytest.param(
+            "EOF on stream; last 100 lines received:\nme@a: Permission denied (publickey).",
+            ["authorized_keys on the host"],
+            id="a login that was refused",
+        ),
+        pytest.param(
+            "builtins.AttributeError: 'NoneType' object has no attribute 'protocol'\n"
+            '  File "/x/mitogen/service.py", line 712, in _forward',
+            ["lost: is it on"],
+            id="gone while Mitogen sends",
+        ),
+        pytest.param(
+            'Data could not be sent to remote host "10.0.0.1". Make sure this host can be reached over ssh:',
+            ["is it on"],
+            id="gone while Ansible sends",
+        ),
+        pytest.param(
             "Channel was disconnected while connection attempt was in progress; this may be caused by an "
             "abnormal Ansible exit, or due to an unreliable target.",
             ["the connection to it was lost: is it on"],

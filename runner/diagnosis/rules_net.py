@@ -37,7 +37,7 @@ RULES = (
         "A host's name means the loopback address",
         "/etc/hosts has it beside such an address, as Debian's installer writes it; other hosts that are told"
         " this address talk to themselves, and the start hangs",
-        "take the name out of that line of /etc/hosts; provision removes such lines, but for 127.0.0.1",
+        "take the name out of that line of /etc/hosts; provision does, but for lines of 127.0.0.1",
     ),
     Rule(
         "name_elsewhere",
