@@ -16,13 +16,13 @@ bench: $(VENV)/runtime ## train on 1, 8 and 32 cards of this machine and print t
 	@$(BIN)/python -m runner bench
 
 test: $(VENV)/dev ## the test suite
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup --ignore=tests/lab --ignore=tests/large $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --ignore=tests/lab --ignore=tests/large $(ARGS)
 
 test-lab: $(VENV)/dev ## the tests on real hosts, which they make on this machine; as root
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m 'not faults and not gpu_hosts' $(ARGS)
 
 test-faults: $(VENV)/dev ## the long ones of them
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup tests/lab -m 'faults and not alone' $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m 'faults and not alone' $(ARGS)
 	@$(BIN)/python -m pytest tests/lab -m 'faults and alone' $(ARGS)
 
 test-gpu-hosts: $(VENV)/dev ## roles of GPU hosts, on real hosts: drivers built, RDMA, reboots, tuning

@@ -17,7 +17,7 @@ from provisioning.host import UNSAID
 from provisioning.rehearsal import ELSEWHERE, golden, rehearse
 from provisioning.said import Facts, Said
 
-pytestmark = [pytest.mark.xdist_group("provision-golden"), pytest.mark.timeout(1500)]
+pytestmark = pytest.mark.timeout(1500)
 
 ALL = described()
 # One at least of every system, of every kind of card, and of what is refused.

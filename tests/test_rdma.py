@@ -21,7 +21,6 @@ from provisioning.facts import described
 from provisioning.rehearsal import rehearse
 from provisioning.said import Facts, Said
 
-pytestmark = pytest.mark.xdist_group("provision-rdma")  # its hosts are rehearsed once
 PORTS = ROOT / "roles" / "rdma" / "files" / "ports.py"
 # What the kernel prints into state, phys_state and link_layer of a port.
 UP = ("4: ACTIVE", "5: LinkUp")

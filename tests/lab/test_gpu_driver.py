@@ -18,7 +18,7 @@ from hosts import Lab, recap, sh
 from standins import StandIns
 from test_container_runtime import PINNED, toolkit
 
-pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("gpu driver"), pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.gpu_hosts, pytest.mark.timeout(3600)]
 
 TAGS = ("--tags", "package_sources,gpu_driver")
 DRIVERS = {"12": "535.", "13": "550."}

@@ -18,7 +18,7 @@ from hosts import ROOT, Lab, recap, sh
 from standins import NVIDIA, Package, StandIns
 from test_provision import variables
 
-pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("gpu services")]
+pytestmark = pytest.mark.gpu_hosts
 
 BOOT = "cat /proc/sys/kernel/random/boot_id"
 ASK = "touch /run/reboot-required; echo linux-image-amd64 >/run/reboot-required.pkgs"

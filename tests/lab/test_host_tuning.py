@@ -16,7 +16,7 @@ import pytest
 import yaml
 from hosts import Lab
 
-pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("tuning")]
+pytestmark = pytest.mark.gpu_hosts
 
 RECORD = "/var/lib/runkit/tuning.json"
 # What must be as it was: packages, services, settings of the kernel, and all files that are not named here.

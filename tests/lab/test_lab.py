@@ -241,7 +241,6 @@ def test_a_container_engine_works(bare: Lab, number: int) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.xdist_group("many hosts")
 def test_thirty_two_hosts(lab: Lab) -> None:
     lab.up("--hosts", "32", "--release", "bookworm,trixie")
     assert len(lab.hosts) == 32

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from hosts import Lab, recap, sh
-
-pytestmark = pytest.mark.xdist_group("provision")
 
 MEMLOCK_STACK_NOFILE = "ulimit -l; ulimit -s; ulimit -n"
 FRESH = {"ANSIBLE_SSH_ARGS": "-o ControlPath=none"}  # no connection that is open already

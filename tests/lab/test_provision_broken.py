@@ -26,8 +26,6 @@ import pytest
 import yaml
 from hosts import ROOT, Lab, wait_for
 
-pytestmark = pytest.mark.xdist_group("broken")
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 AT_WORK_S = 180.0  # what was started on a host may end its task, such as a package that is being installed
 ANSIBLE = Path(sys.executable).parent

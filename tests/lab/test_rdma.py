@@ -14,7 +14,7 @@ import yaml
 from hosts import Lab, recap, sh
 from standins import DOCA, Package, StandIns
 
-pytestmark = [pytest.mark.gpu_hosts, pytest.mark.xdist_group("rdma")]
+pytestmark = pytest.mark.gpu_hosts
 
 TAGS = ("--tags", "package_sources,rdma")
 PORT = "/root/rdma/mlx5_0/ports/1"

@@ -18,8 +18,6 @@ import yaml
 from hosts import ROOT, Lab, recap
 from standins import NVIDIA, Key, Package, StandIns
 
-pytestmark = pytest.mark.xdist_group("vendor_sources")
-
 PASSWORD = "hush-9-hush"
 FAILS = {"DEBIAN/postinst": "#!/bin/sh\n[ ! -e /root/refuse ] || exit 1\n"}
 PACKAGES = [
