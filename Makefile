@@ -25,7 +25,7 @@ test-faults: $(VENV)/dev ## the long ones of them
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m 'faults and not alone' $(ARGS)
 	@$(BIN)/python -m pytest tests/lab -m 'faults and alone' $(ARGS)
 
-test-gpu-hosts: $(VENV)/dev ## roles of GPU hosts, on real hosts: drivers built, RDMA, reboots, tuning
+test-gpu-hosts: $(VENV)/dev ## roles of GPU hosts, on real hosts: sources, drivers built, containers, RDMA, reboots, tuning
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/lab -m gpu_hosts $(ARGS)
 
 test-large: $(VENV)/dev ## logs of gigabytes, a folder of 100,000 files: minutes, and 8 GB of disk

@@ -217,9 +217,8 @@ def test_a_mirror_is_all_that_is_asked(name: str, said: dict[str, Said]) -> None
 
 # --- a second run ----------------------------------------------------------------------------
 
-AGAIN = ["ubuntu2404-h100x8", "rocky9-a100x8"]
-if os.environ.get("RUNKIT_GOLDEN"):
-    AGAIN += ["debian13-v100x8", "rocky10-v100x8"]
+AGAIN = ["ubuntu2404-h100x8", "rocky9-a100x8", "debian13-v100x8", "rocky10-v100x8"]
+again = pytest.mark.skipif("RUNKIT_GOLDEN" not in os.environ, reason="minutes more: make test-provision")
 
 
 @pytest.fixture(scope="session")
@@ -230,6 +229,7 @@ def ready(said: dict[str, Said], tmp_path_factory: pytest.TempPathFactory) -> di
     return {name: provisioned(facts[name], second[name]) for name in AGAIN}
 
 
+@again
 def test_nothing_is_left_to_do_on_hosts_that_were_provisioned(
     ready: dict[str, Facts], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -239,6 +239,7 @@ def test_nothing_is_left_to_do_on_hosts_that_were_provisioned(
         assert third[name].failures == []
 
 
+@again
 def test_dnf_leaves_the_driver_at_the_version_that_its_fabric_manager_has(ready: dict[str, Facts]) -> None:
     locked = ready["rocky9-a100x8"]["files"]["/etc/dnf/plugins/versionlock.list"]
     assert "nvidia-driver-cuda-3:580.173.02-*.*" in locked
@@ -298,6 +299,7 @@ def told(said: Said, role: str, task: str) -> Facts:
     return found[0]
 
 
+@again
 def test_a_driver_that_waits_for_a_reboot_is_left_to_the_role_that_reboots(later: dict[str, Said]) -> None:
     start = "Daemon | Let it start with the host, and now where the driver is loaded"
     assert later["ubuntu2404-h100x8"].failures == []
@@ -305,6 +307,7 @@ def test_a_driver_that_waits_for_a_reboot_is_left_to_the_role_that_reboots(later
     assert told(later["rocky9-a100x8"], "gpu_persistence", start)["state"] == "restarted"
 
 
+@again
 def test_docker_is_restarted_for_what_it_has_not_read_unless_containers_run(later: dict[str, Said]) -> None:
     start = "Docker | Let it run, with that configuration"
     states = {name: told(later[name], "container_runtime", start)["state"] for name in AGAIN[:2]}
@@ -313,16 +316,19 @@ def test_docker_is_restarted_for_what_it_has_not_read_unless_containers_run(late
     assert [("train" in note, "have ended" in note) for note in notes] == [(True, True)]
 
 
+@again
 def test_dnf_heeds_locked_versions_though_the_driver_was_there_before(later: dict[str, Said]) -> None:
     tools = told(later["rhel9-t4x2"], "gpu_driver", "Dnf | Install what a driver needs first")
     assert tools["name"] == ["python3-dnf-plugin-versionlock"]
 
 
+@again
 def test_the_kernel_of_the_archive_s_modules_comes_with_all_of_its_own(later: dict[str, Said]) -> None:
     kernel = told(later["ubuntu2204-dgx2"], "gpu_driver", "Apt | Take the newest kernel with all its modules")
     assert (kernel["name"], kernel["state"]) == ("linux-image-generic", "latest")
 
 
+@again
 def test_a_stated_version_that_is_older_is_taken(later: dict[str, Said]) -> None:
     driver = told(later["debian12-v100x8-proxy"], "gpu_driver", "Apt | Install the driver")
     assert set(driver["name"]) == {"cuda-drivers"}

@@ -16,7 +16,7 @@ import yaml
 from hosts import Lab, recap, sh
 from standins import Package, StandIns
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.gpu_hosts, pytest.mark.timeout(300)]
 
 PATIENCE = 280
 OLD, PINNED, NEW = "1.19.0", "1.20.0", "1.21.0"

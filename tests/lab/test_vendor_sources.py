@@ -18,6 +18,7 @@ import yaml
 from hosts import ROOT, Lab, recap
 from standins import NVIDIA, Key, Package, StandIns
 
+pytestmark = pytest.mark.gpu_hosts
 PASSWORD = "hush-9-hush"
 FAILS = {"DEBIAN/postinst": "#!/bin/sh\n[ ! -e /root/refuse ] || exit 1\n"}
 PACKAGES = [
