@@ -14,7 +14,7 @@ DATA = 20 * GIB  # below which no data set of the published workloads fits
 TMP = 2 * GIB  # sockets, compilers' caches and locks of ranks go there
 SHM = GIB  # NCCL and data loaders; a container that is not told otherwise has 64 MiB
 INODES = 0.01  # of all, free
-FEW_INODES = 200  # a run of many hosts has files in about that number
+FEW_INODES = 200  # a run writes several files for each host of each cell
 
 RULES = (
     Rule(

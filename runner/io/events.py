@@ -118,9 +118,10 @@ def _failure(event: Event) -> Failure:
     # A module that never began, for sudo refused say, has its reason elsewhere.
     said = [result.get(key) for key in ("msg", "failures", "module_stdout", "module_stderr")]
     lines = [line for each in said if each for line in (each if isinstance(each, list) else [each])]
-    spoken = _FAREWELL.sub("", str(result.get("stderr") or ""))
-    words = (spoken, result.get("stdout") if spoken != result.get("stderr", "") else "", result.get("stderr"))
-    text = next((str(each) for each in words if each and str(each).strip()), "") or "\n".join(map(str, lines))
+    said_last = str(result.get("stderr") or "")
+    own = _FAREWELL.sub("", said_last)
+    printed = str(result.get("stdout") or "") if own != said_last else ""
+    text = next((each for each in (own, printed, said_last) if each.strip()), "\n".join(map(str, lines)))
     text = text.strip() or "failed without a word"
     return Failure(
         _word(data, "host"),
