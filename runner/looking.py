@@ -34,7 +34,7 @@ HINDERING = ("reach", "ssh", "mpi", "net", "pairs")
 DISTURBED = ("run_active", "mpi_of_host_unfit", "gpu_busy")  # ... and with these nobody wants it
 NCCL_S = 180.0
 START_S = 20.0  # for a launcher to have all ranks there
-SLOT_S = 0.5  # for a pair: 200 round trips and some messages of megabytes on any network, with room for noise
+SLOT_S = 0.5  # at most, for a pair: 200 round trips and some messages of megabytes, with room for noise
 # Of a job that seems to show a slow or a silent host: it stays so, and other work or a lost packet does not.
 REPEATS = 3
 

@@ -15,6 +15,7 @@ import email.utils
 import functools
 import hashlib
 import http.server
+import os
 import shutil
 import subprocess
 import tempfile
@@ -215,7 +216,9 @@ class StandIns:
             target = self.folder / root / name
             target.parent.mkdir(parents=True, exist_ok=True)
             argv = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", folder, str(target)]
-            subprocess.run(argv, check=True, capture_output=True)
+            # Two suites name the same file: built for the second one, it still has the first one's checksum.
+            env = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+            subprocess.run(argv, check=True, capture_output=True, env=env)
         raw = target.read_bytes()
         return f"{control}Filename: {name}\nSize: {len(raw)}\nSHA256: {hashlib.sha256(raw).hexdigest()}\n"
 

@@ -2,9 +2,10 @@
 
 usage: mpirun ... PYTHON -c TEXT SLOT_S DEADLINE_S
 
-Rounds of disjoint pairs, as a round-robin tournament has them, each SLOT_S long by the clock: a host that
-does not answer costs its partners their round and no more. Each writes what it saw as lines of JSON at once,
-so that what the others saw is not lost with it. At DEADLINE_S the kernel ends it, whatever it waits for.
+Rounds of disjoint pairs, as a round-robin tournament has them. A round is over when all pairs are through,
+at the latest after SLOT_S: a host that does not answer costs the others that much in each round and no more.
+Each writes what it saw as lines of JSON at once, so that what the others saw is not lost with it. At
+DEADLINE_S the kernel ends it, whatever it waits for.
 """
 
 import contextlib
@@ -19,8 +20,10 @@ MARK = "runkit-doctor "
 LEAST, MOST = 1 << 16, 1 << 23  # bytes of a message
 LONG_S = 0.01  # a message that takes so long says enough: the next one is no larger
 PINGS = 200
+ENOUGH = 10  # messages that are no larger than the one before
 TOGETHER = 1 << 16  # numbers of four bytes that all add up; at 10 Mbit/s three hosts need a second for it
 TRIES = 3
+GATHER_S = 0.001
 LOOK_S, LOOKS = 0.2, 10  # a rank that is stopped each time that it is looked at stands still
 Seen = Dict[str, Any]
 
@@ -127,14 +130,15 @@ def pongs(pair: Pair) -> None:
 
 def stream(pair: Pair, block: Any, until: float, seen: Seen) -> None:
     """Messages one after the other, each acknowledged: the best rate, in bytes per second."""
-    size, word = LEAST, numpy.empty(1, numpy.uint8)
-    while True:
+    size, left, word = LEAST, ENOUGH, numpy.empty(1, numpy.uint8)
+    while left:
         began = time.monotonic()
         pair.send(block[:size])
         pair.receive(word)
         took = time.monotonic() - began
         seen["bytes_s"] = max(seen.get("bytes_s", 0.0), size / took)
-        size = size if took > LONG_S else min(MOST, 2 * size)
+        larger = size if took > LONG_S else min(MOST, 2 * size)
+        size, left = larger, left - (larger == size)
         if time.monotonic() > until:
             break
     pair.send(block[:0])
@@ -168,6 +172,14 @@ def meet(pair: Pair, out: Any, began: float, seen: Seen) -> None:
         stream(pair, out, began + 0.9 * slot, seen)
 
 
+def gather(comm: Any, end: float) -> None:
+    """Go on together with all others, or at ``end`` without those that are not there yet."""
+    barrier = comm.Ibarrier()
+    while not barrier.Test() and time.monotonic() < end:
+        time.sleep(GATHER_S)  # others may still measure on this processor
+    _kept.append((barrier, None))
+
+
 def together(comm: Any, end: float) -> Dict[str, Any]:
     """Add up numbers of all ranks: the shortest time of some, in seconds, and whether the sum was right."""
     ranks = comm.Get_size()
@@ -193,21 +205,18 @@ def main(slot: float, watcher: Optional[int] = None) -> None:
     rank, ranks = comm.Get_rank(), comm.Get_size()
     out = numpy.tile(pattern(rank), MOST // LEAST)
     turns = ranks - 1 + ranks % 2
-    wait(comm.Ibarrier(), time.monotonic() + 3600)  # the deadline ends it
+    gather(comm, float("inf"))  # the deadline ends it
     if watcher:  # from here on the others see who does not answer
         os.kill(watcher, signal.SIGKILL)
         os.waitpid(watcher, 0)
-    start = time.monotonic()
     for turn in range(turns):
-        began = start + turn * slot
-        time.sleep(max(0.0, began - time.monotonic()))
-        peer = partner(rank, turn, ranks)
+        began, peer = time.monotonic(), partner(rank, turn, ranks)
         if peer is not None:
             seen: Seen = {"met": False}
             with contextlib.suppress(Late):
                 meet(Pair(comm, peer, turn, began + 0.95 * slot), out, began, seen)
             say("pair", rank=rank, peer=peer, **seen)
-    time.sleep(max(0.0, start + turns * slot - time.monotonic()))
+        gather(comm, began + slot)
     end = time.monotonic() + 4 * slot
     try:
         say("all", rank=rank, **together(comm, end))
