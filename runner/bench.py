@@ -72,7 +72,8 @@ def attach(earlier: Run) -> int:
 
 def _go(begun: Run, todo: Sequence[Cell], signals: Signals, seen: int = 0) -> int:
     display = Display(sys.stderr)
-    display.say(f"run {begun.plan.run}: {len(todo)} cells on {begun.plan.cluster.name}")
+    cells = "1 cell" if len(todo) == 1 else f"{len(todo)} cells"
+    display.say(f"run {begun.plan.run}: {cells} on {begun.plan.cluster.name}")
     display.show("staging ...")
     started = conduct.stage(begun, todo, signals)
     display.clear()

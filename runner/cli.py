@@ -94,7 +94,7 @@ def _os_error(error: OSError) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="runkit",
+        prog="python -m runner",
         description="Make GPU hosts ready, run training on all of them in step, tabulate it.",
         parents=[_everywhere(os.environ.get("RUNKIT_CLUSTER") or "local", False)],
         allow_abbrev=False,

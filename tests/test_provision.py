@@ -88,18 +88,27 @@ def test_this_machine_would_not_be_changed_either(tmp_path: Path) -> None:
     assert done.stdout.startswith("nothing would change\n")
 
 
-def test_what_this_machine_lacks_is_told_all_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said_by_python", "remedy"),
+    [
+        ("No module named 'numpy'", "install numpy and mpi4py"),
+        ("libmpi.so.40: cannot open shared object file: No such file or directory", "a library is missing"),
+    ],
+)
+def test_what_this_machine_lacks_is_told_all_of_it(said_by_python: str, remedy: str, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "{said_by_python}" >&2\nexit 1\n')
+    python.chmod(0o755)
     cluster = tmp_path / "here"
     shutil.copytree(ROOT / "inventory" / "local", cluster)
     path = cluster / "group_vars" / "all" / "cluster.yml"
-    lacking = {"cluster_python": "/bin/false", "cluster_mpirun": "/no/such/mpirun"}
+    lacking = {"cluster_python": str(python), "cluster_mpirun": "/no/such/mpirun"}
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **lacking}))
     done = runner(tmp_path, "-i", str(cluster), "provision")
     said = [line for line in done.stderr.splitlines() if line.startswith("runkit: localhost: ")]
     assert done.returncode == 1
     assert len(said) == 2, done.stderr
-    assert "/bin/false" in said[0]
-    assert "install numpy and mpi4py" in said[0]
+    assert f"{python}: {said_by_python}; {remedy}" in said[0]
     assert "/no/such/mpirun --version does not answer" in said[1]
 
 
