@@ -119,10 +119,10 @@ def _check(hosts: Sequence[HostView]) -> Iterator[Finding]:
             yield from _launcher(name, mpi)
     for name, version, usual in unlike({name: _release(mpi) for name, mpi in told.items()}):
         shown = f"{loose.text(told[name], 'path')}: {_says(told[name])}"
-        detail = f"Open MPI {version}, most hosts have {usual}"
+        detail = f"Open MPI {version}, elsewhere it is {usual}"
         yield Finding("mpi_version_differs", name, shown, detail)
     for name, path, usual in unlike({name: loose.text(mpi, "path") for name, mpi in told.items()}):
-        yield Finding("mpi_path_differs", name, path, f"on most hosts it is {usual}")
+        yield Finding("mpi_path_differs", name, path, f"elsewhere it is {usual}")
     for host in hosts:
         yield from _daemons(host, told)
         if len(hosts) > 1 and _release(told[host.name]).startswith(("3.", "4.")):

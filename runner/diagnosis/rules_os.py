@@ -92,7 +92,7 @@ def _differences(hosts: Sequence[HostView]) -> Iterator[Finding]:
         ("security_modules_differ", "the mode", _modules),
     ):
         for host, value, usual in unlike({host.name: of(host) for host in hosts}):
-            yield Finding(code, host, value, f"{what} is {value}, that of most hosts {usual}")
+            yield Finding(code, host, value, f"{what} is {value}, elsewhere it is {usual}")
 
 
 def _system(host: HostView) -> str:
