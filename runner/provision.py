@@ -152,6 +152,7 @@ _MITOGEN_LOST = re.compile(r"(?:Channel|Mitogen) was disconnected|'NoneType'(?s:
 _KEY_REFUSED = re.compile(
     r"\A(?!ssh from the launch host )(?s:.*)(?:Host key verification failed|HOST IDENTIFICATION HAS CHANGED)"
 )
+_SOURCE = re.compile(r"\.j2\Z|/roles/")  # stands in a diff of a new file for the place where it would lie
 _SECRET = re.compile(r"//[^/@\s]*@")
 
 
@@ -245,9 +246,9 @@ def _lines(diff: Any) -> Iterator[str]:
         yield from (printable(line) for line in str(diff["prepared"]).splitlines())
     elif isinstance(diff, Mapping):
         before, after = (_text(diff.get(key)) for key in ("before", "after"))
-        name = str(diff.get("after_header") or diff.get("before_header") or "")
+        name = str(diff.get("before_header") or diff.get("after_header") or "")
         body = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
-        if body and name:
+        if body and name and not _SOURCE.search(name):
             yield printable(name)
         yield from (printable(line) for line in body)
 

@@ -610,6 +610,19 @@ def test_differences_of_hosts_that_agree_stand_together() -> None:
     assert lines[-1] == "    ... 60 more lines"
 
 
+@pytest.mark.parametrize(
+    ("headers", "shown"),
+    [
+        ({"before_header": "/etc/x", "after_header": "/tmp/ansible-local-7/tmpq/x.j2"}, ["    /etc/x"]),
+        ({"after_header": "/tmp/ansible-local-7/tmpq/x.j2"}, []),
+        ({"after_header": "/srv/kit/roles/some/files/x"}, []),
+    ],
+)
+def test_a_difference_is_headed_by_the_file_on_the_host(headers: dict[str, str], shown: list[str]) -> None:
+    lines = provision.differences([("n1", "role: t", [{"before": "", "after": "a\n", **headers}])])
+    assert list(lines)[1:-1] == [*shown, "    @@ -0,0 +1 @@"]
+
+
 def test_hosts_that_agree_are_told_in_their_order_whichever_was_done_first() -> None:
     same = [{"prepared": "+x"}]
     changes = [(host, "role: task", same) for host in ("lab10", "lab2", "lab1")]
