@@ -7,6 +7,7 @@ Their figures are those of facts that others measured: 48 GB/s between four host
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -47,11 +48,19 @@ def seen(
     stated: Stated = V100,
     wanted: str = "",
     storage: int = 0,
+    why: str | None = None,
+    status: int | None = 1,
+    rates: Sequence[int] = (),
 ) -> list[HostView]:
-    """``wanted`` is NCCL_IB_HCA; each host has so many adapters of the fabric, and others for storage."""
+    """``wanted`` is NCCL_IB_HCA; each host has so many adapters of the fabric, and others for storage.
+
+    ``rates``: Gb/s of the adapters of the fabric instead, where they are not all of 100.
+    """
     names = [f"gpu{number + 1}" for number in range(hosts)]
     ports = {f"mlx5_{n}/1": PORT if n < adapters else ROCE for n in range(adapters + storage)}
-    said: dict[str, Any] = {"out": out, "err": err, "why": None, "hosts": dict.fromkeys(names, 8)}
+    ports = {f"mlx5_{n}/1": {**PORT, "rate": f"{rate} Gb/sec"} for n, rate in enumerate(rates)} or ports
+    said: dict[str, Any] = {"out": out, "err": err, "why": why, "hosts": dict.fromkeys(names, 8)}
+    said["status"] = status
     probes = {"rdma_ports": Probe(("x",), 0, json.dumps(ports))}
     job = {PROBE: Probe(("mpirun",), 0, json.dumps({**said, "adapters": wanted}))}
     return [HostView(name, {**probes, **(job if name == "gpu1" else {})}, None, stated) for name in names]
@@ -187,11 +196,116 @@ def test_wrong_values() -> None:
     assert "7 wrong values" in finding.evidence
 
 
-def test_no_table_is_a_failure_and_says_what_nccl_said() -> None:
-    err = "gpu2: Test NCCL failure common.cu:1279 'unhandled cuda error (run with NCCL_DEBUG=INFO)'\n"
-    (finding,) = findings(seen("# nThread 1\n", err=err))
+HEAD, MIDDLE = table(16, 470.0).split("536870912 134217728")
+FIRST = f"{HEAD}536870912 134217728 {MIDDLE.splitlines()[0].strip()}\n"  # as far as the first size
+HALF = "  1073741824     268435456     float     sum      -1"
+UNHANDLED = "gpu2: Test NCCL failure common.cu:310 'unhandled cuda error (run with NCCL_DEBUG=INFO)'"
+UNREADY = "gpu1: Test CUDA failure common.cu:961 'system not yet initialized'"
+PLACE = "\n .. gpu1 pid 1234: Test failure common.cu:844\n"
+RULE = "-" * 74 + "\n"
+PRTERUN = f"""{RULE}prterun detected that one or more processes exited with non-zero status,
+thus causing the job to be terminated. The first process to do so was:
+
+   Process name: [prterun-gpu1-4711@1,0]
+   Exit code:    3
+{RULE}daemon on gpu2 ended with status 143
+"""
+LIBRARY = "all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open: No such file\n"
+MPIRUN = f"""{RULE}Primary job  terminated normally, but 1 process returned
+a non-zero exit code. Per user-direction, the job has been aborted.
+{RULE}"""
+SIGNAL = "mpirun noticed that process rank 3 with PID 0 on node gpu2 exited on signal 7 (Bus error).\n"
+BEHIND = "it broke off behind 536870912 bytes, on 16 cards"
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "why", "shown", "detail"),
+    [
+        (HEAD + UNREADY + PLACE, PRTERUN, None, UNREADY, "no figure, on 16 cards"),
+        (HEAD, LIBRARY + MPIRUN, None, LIBRARY.strip(), "no figure, on 16 cards"),
+        (HEAD, RULE + SIGNAL + RULE, None, SIGNAL.strip(), "no figure, on 16 cards"),
+        (HEAD, PRTERUN, None, "it ended with status 1", "no figure, on 16 cards"),
+        ("", "no answer in time", "no answer in time", "no answer in time", "no figure, on 16 cards"),
+        (FIRST + UNHANDLED + PLACE, PRTERUN, None, UNHANDLED, BEHIND),
+        (FIRST + HALF + UNHANDLED + PLACE, "", None, UNHANDLED, BEHIND),
+        (FIRST, "", "timeout", "it did not end in time", BEHIND),
+        (
+            FIRST + HALF,
+            "WARNING: an adapter has no default parameters\n",
+            "timeout",
+            "it did not end in time",
+            BEHIND,
+        ),
+    ],
+)
+def test_without_a_whole_table_it_failed_and_says_what_the_program_said(
+    out: str, err: str, why: str | None, shown: str, detail: str
+) -> None:
+    """Which it prints to standard output, by nccl-tests' CUDACHECK and NCCLCHECK."""
+    (finding,) = findings(seen(out, 2, err=err, why=why, status=None if why else 1))
     assert (finding.code, finding.host) == ("nccl_fails", "gpu1")
-    assert "unhandled cuda error" in finding.evidence
+    assert (finding.evidence, finding.detail) == (shown, detail)
+
+
+@pytest.mark.parametrize(("status", "why"), [(1, None), (None, "timeout"), (0, None)])
+def test_a_whole_table_is_judged_whatever_comes_behind_it(status: int | None, why: str | None) -> None:
+    assert findings(seen(table(16, 48.0), 2, err=MPIRUN, status=status, why=why)) == []
+    assert [each.code for each in findings(seen(table(16, 6.0), 2, status=status, why=why))] == ["nccl_slow"]
+
+
+def test_who_is_only_slow_does_not_fail() -> None:
+    """10 Gb/s Ethernet needs all the time that there is; nor does one whose output was cut."""
+    ethernet = Stated(8, "Tesla V100-SXM2-32GB", fabric="ethernet")
+    late = FIRST.replace("235.00", "1.10")
+    assert findings(seen(late, 2, 0, stated=ethernet, why="timeout", status=None)) == []
+    assert [each.code for each in findings(seen(late, 2, why="timeout", status=None))] == ["nccl_slow"]
+    assert [each.code for each in findings(seen(late, 2, why=None))] == ["nccl_fails"]
+    for cut in (HEAD, FIRST):
+        assert [each.code for each in findings(seen(cut, 2, status=0))] == ["nccl_tests_unfit"]
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        (("17", "123456"), ["nccl_wrong"]),
+        (("0", "1.23457e+06"), ["nccl_wrong"]),
+        (("2e-06", "1e+00*"), ["nccl_wrong"]),
+        (("2e-06", "0e+00"), ["nccl_fails"]),
+        (("N/A", "N/A"), ["nccl_fails"]),
+    ],
+)
+def test_wrong_values_of_a_job_that_ends_too_early(values: tuple[str, str], codes: list[str]) -> None:
+    """Numbers of elements as "%g" shows them; releases before 2.13 show the error, starred if too large."""
+    row = "  536870912     134217728     float     sum      -1   1996.5  268.91  470.00  {0:>5}"
+    row += "   1996.5  268.91  470.00  {1:>5}\n"
+    found = findings(seen(HEAD + row.format(*values), 2, why="timeout", status=None))
+    assert [each.code for each in found] == codes
+
+
+@pytest.mark.parametrize("wanted", ["", "mlx5"])
+@pytest.mark.parametrize(
+    ("model", "rates", "busbw", "slow"),
+    [
+        ("NVIDIA H100 80GB HBM3", [400] * 10, 370.0, 300.0),
+        ("NVIDIA B200", [400] * 12, 370.0, 300.0),
+        ("NVIDIA H100 80GB HBM3", [400] * 8 + [200] * 2, 370.0, 300.0),
+        ("NVIDIA A100-SXM4-80GB", [200] * 10, 188.0, 150.0),
+        ("Tesla V100-SXM2-32GB", [100] * 6, 40.0, 38.0),
+        ("NVIDIA H100 80GB HBM3", [100] * 2 + [400], 20.0, 19.0),
+    ],
+)
+def test_storage_on_the_same_fabric_does_not_raise_the_bound(
+    model: str, rates: list[int], busbw: float, slow: float, wanted: str
+) -> None:
+    """As DGX have it: two or four ports more than there are cards."""
+
+    def codes(rate: float) -> list[str]:
+        stated = Stated(8, model, fabric="infiniband")
+        views = seen(table(16, rate), 2, rates=rates, stated=stated, wanted=wanted)
+        return [each.code for each in findings(views)]
+
+    assert codes(busbw) == []
+    assert codes(slow) == ["nccl_slow"]
 
 
 def test_a_build_without_mpi_measures_nothing_between_hosts() -> None:

@@ -64,7 +64,7 @@ def test_what_it_writes_comes_back_and_its_folder_goes(
     """The folder lies where every host has one: a TMPDIR of this one would be made there, and stay."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     said = document(jobs.run(HERE, {}, "python3", request("sh", "-c", "pwd; echo no >&2; exit 3")))
-    assert (said["err"], said["why"]) == ("no\n", None)
+    assert (said["err"], said["why"], said["status"]) == ("no\n", None, 3)
     folder = Path(said["out"].strip())
     assert folder.name.startswith("runkit-doctor-")
     assert folder.parent == Path("/tmp")
@@ -84,7 +84,7 @@ def test_it_is_ended_with_all_it_started(
     began = time.monotonic()
     said = document(jobs.run(HERE, {}, "python3", request(*argv, deadline_s=deadline_s)))
     assert time.monotonic() - began < 20
-    assert said["why"] == why
+    assert (said["why"], said["status"]) == (why, None)
     assert not alive(mark.read_text().strip())
 
 

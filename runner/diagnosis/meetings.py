@@ -11,7 +11,7 @@ from typing import Any
 
 from runner.diagnosis import loose
 
-_TELLING = re.compile(r"Error\b|\berror:|^ssh:|not found|No such file")
+TELLING = re.compile(r"Error\b|\berror:|^ssh:|not found|No such file")
 MARK = "runkit-doctor "
 Way = tuple[str, str]  # from one host to another
 
@@ -162,7 +162,7 @@ def _complaint(err: str) -> str:
     Open MPI explains at length between two lines of dashes.
     """
     lines = [line.strip() for line in err.splitlines() if line.strip(" -\t=*")]
-    telling = [line for line in lines if _TELLING.search(line)]
+    telling = [line for line in lines if TELLING.search(line)]
     return telling[-1] if telling else (lines or [""])[0]
 
 

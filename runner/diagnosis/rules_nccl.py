@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from runner import limits, parsers
-from runner.diagnosis import loose
+from runner.diagnosis import loose, meetings
 from runner.diagnosis.model import Finding, HostView, Rule
 from runner.errors import UnknownLog
 from runner.model import Line, LogRun
@@ -34,6 +35,21 @@ LEAST = 0.8
 LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet"}  # by fabric, as sysfs calls them
 _ACTIVE = re.compile(r"ACTIVE\b")
 _RATE = re.compile(r"(\d{1,4}(?:\.\d)?) Gb/sec")
+STEADY = 2.0  # GB/s with which the sizes between hosts take 90 s, half of the time that they have
+_END = "# Avg bus bandwidth"  # behind the last size
+# NCCLCHECK and CUDACHECK of nccl-tests print to standard output, behind the beginning of a row.
+_TEST = re.compile(r": Test (?:NCCL|CUDA) failure [^\n]{1,300}")
+_NAME = re.compile(r"[A-Za-z][\w.-]*\Z")
+# What launchers say of any program that failed, and of what they leave out.
+_OF_LAUNCHER = re.compile(
+    r"detected that one or more processes exited|^thus causing|^the job to be terminated|^Process name:"
+    r"|^Exit code:|^Primary job +terminated normally|^a non-zero exit code\. +Per user|sent help message"
+    r"|Set MCA parameter|^daemon on \S+ ended with status"
+)
+# One way of a row has the time, two bandwidths and what is wrong: a number of elements, or, of older
+# releases, the largest error with "*" behind it where it is too large.
+_WAY = r" +[\d.e+]{1,12} +[\d.]{1,12} +[\d.]{1,12} +(\d{1,12}(?:\.\d{1,12})?(?:e[+-]\d\d)?\*?)(?=\s)"
+_ROW = re.compile(rf"^ *\d{{1,15}} +\d{{1,15}} +float +sum(?: +-1)?{_WAY}(?:{_WAY})?", re.MULTILINE)
 
 RULES = (
     Rule(
@@ -60,9 +76,10 @@ RULES = (
     Rule(
         "nccl_tests_unfit",
         "info",
-        "nccl-tests could not be used between hosts",
-        "all_reduce_perf was built without MPI, so that each process measured its own card alone",
-        "build it with MPI=1, or state another one in doctor_probe_nccl_tests",
+        "nccl-tests could not be used",
+        "all_reduce_perf was built without MPI, so that each process measured its own card alone; or what it "
+        "printed with NCCL_DEBUG was cut",
+        "build it with MPI=1, or state another one in doctor_probe_nccl_tests; leave NCCL_DEBUG unset",
     ),
 )
 
@@ -79,20 +96,47 @@ def _judged(name: str, said: Mapping[str, Any], hosts: Sequence[HostView]) -> It
     cards = {
         key: int(n) for key in loose.mapping(said.get("hosts")) if (n := loose.number(said["hosts"], key))
     }
-    made = _run(loose.text(said, "out"))
-    last = ([line.strip() for line in loose.text(said, "err").splitlines() if line.strip()] or [""])[-1]
-    if made is None or made.rate is None:
-        shown = last or loose.text(said, "why") or "it printed no table"
-        yield Finding("nccl_fails", name, shown, f"no figure of {sum(cards.values())} cards")
-        return
-    wrong = [each.detail for each in made.problems if each.code == "wrong_values"]
-    if wrong:
-        yield Finding("nccl_wrong", name, wrong[0], f"on {sum(cards.values())} cards")
-    elif made.cards is not None and made.cards < sum(cards.values()):
-        text = f"it ran on {made.cards} of {sum(cards.values())} cards"
+    out, count = loose.text(said, "out"), sum(cards.values())
+    made = _run(out)
+    rate, ended = made.rate if made else None, _END in out
+    wrong = [each.detail for each in made.problems if each.code == "wrong_values"] if made else []
+    late = rate is not None and rate < STEADY and loose.text(said, "why") == "timeout"  # and may be no more
+    if wrong := wrong or ([] if ended else _wrong(out)):
+        yield Finding("nccl_wrong", name, wrong[0], f"on {count} cards")
+    elif made is not None and made.cards is not None and made.cards < count:
+        text = f"it ran on {made.cards} of {count} cards"
         yield Finding("nccl_tests_unfit", name, text, "nothing was measured between hosts")
+    elif rate is not None and (ended or late):  # whatever its status: launchers complain behind the end too
+        yield from _slow(name, rate, said, hosts)
+    elif loose.number(said, "status") == 0:
+        yield Finding("nccl_tests_unfit", name, "it ended with status 0, without a whole table", "no figure")
     else:
-        yield from _slow(name, made.rate, said, hosts)
+        sizes = [each.step for each in made.records if each.step is not None] if made else []
+        behind = f"it broke off behind {sizes[-1]} bytes" if sizes else "no figure"
+        yield Finding("nccl_fails", name, _reason(said), f"{behind}, on {count} cards")
+
+
+def _wrong(out: str) -> list[str]:
+    """The rows with wrong values, where no sum of them was printed."""
+    return [
+        " ".join(row[0].split())
+        for row in _ROW.finditer(out)
+        if any(each.endswith("*") or float(each) >= 1 for each in row.groups("0"))
+    ]
+
+
+def _reason(said: Mapping[str, Any]) -> str:
+    """What the program itself said; else what says most of the rest."""
+    out = loose.text(said, "out")
+    if found := _TEST.search(out):
+        host = _NAME.search(out[max(0, found.start() - 64) : found.start()])
+        return (host[0] if host else "") + found[0]
+    lines = [line.strip() for line in loose.text(said, "err").splitlines() if line.strip(" -\t=*")]
+    lines = [line for line in lines if not _OF_LAUNCHER.search(line)]
+    telling = [line for line in lines if meetings.TELLING.search(line)]
+    why, status = loose.text(said, "why"), loose.number(said, "status")
+    rest = f"it ended with status {status:g}" if status is not None else "it printed no table"
+    return (telling or (["it did not end in time"] if why == "timeout" else lines) or [why or rest])[-1]
 
 
 def _slow(name: str, rate: float, said: Mapping[str, Any], hosts: Sequence[HostView]) -> Iterator[Finding]:
@@ -145,7 +189,9 @@ def _known(model: str, cards: int) -> Iterator[tuple[str, float, float]]:
 def _adapters(host: HostView, wanted: str) -> Iterator[tuple[float, str]]:
     """How many GB/s the adapters that NCCL takes let through together; others are for storage or management.
 
-    ``wanted`` is NCCL_IB_HCA; where it is not stated, those of the fabric's link layer are taken.
+    ``wanted`` is NCCL_IB_HCA; where it is not stated, those of the fabric's link layer are taken. Storage may
+    be on the same fabric, and a stated "mlx5" fits its ports too. Hosts are built with an adapter for each
+    card, or one for each two or four: of the kind that most are of, as many count as serve all cards alike.
     """
     rates = []
     for name, port in loose.items(host.data("rdma_ports")):
@@ -154,7 +200,9 @@ def _adapters(host: HostView, wanted: str) -> Iterator[tuple[float, str]]:
         if (takes(wanted, name) if wanted else layer) and _ACTIVE.search(loose.text(port, "state")) and found:
             rates.append(float(found[1]))
     if rates:
-        yield sum(rates) / 8 * REACHED, f"{len(rates)} adapter(s) of {host.name} with {sum(rates):g} Gb/s"
+        rate, most = max(Counter(rates).items(), key=lambda kind: (kind[1], -kind[0]))
+        ports = max(n for n in range(1, most + 1) if host.stated.cards % n == 0)
+        yield ports * rate / 8 * REACHED, f"{ports} adapter(s) of {host.name} with {ports * rate:g} Gb/s"
 
 
 def takes(wanted: str, port: str) -> bool:

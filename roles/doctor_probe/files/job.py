@@ -8,7 +8,8 @@ usage: python3 -c START, with two lines of JSON on standard input: this text, an
 
 It ends when the job does, at its deadline, soon after a rank has said that it is through, or when standard
 input ends: whoever asked is gone. On other hosts the deadline lies around the launcher's daemon, so that a
-host that nobody can reach ends by itself what runs there. Prints one JSON document, schema runkit/job.
+host that nobody can reach ends by itself what runs there. Prints one JSON document, schema runkit/job:
+`out`, `err`, `why` it was ended (null where it ended by itself), and `status`, with which it did, else null.
 Standard library only, Python 3.8 or later.
 """
 
@@ -106,13 +107,14 @@ def main(request: Dict[str, Any]) -> Dict[str, Any]:
     # A TMPDIR of this host alone would have to be made on the others, and would stay there.
     folder = tempfile.mkdtemp(prefix="runkit-doctor-", dir="/tmp")
     said: Dict[str, Any] = {"schema": "runkit/job", "version": 1, "out": "", "err": "", "why": None}
+    said["status"] = None
     try:
         job = Job(request, folder)
         try:
             said["why"] = job.watch()
         finally:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                job.child.wait(0.0 if said["why"] else GRACE_S)
+                said["status"] = job.child.wait(0.0 if said["why"] else GRACE_S)
             job.end()
         said["out"], said["err"] = (bytes(job.kept[n]).decode("utf-8", "replace") for n in (1, 2))
     except OSError as error:
