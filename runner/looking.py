@@ -127,6 +127,7 @@ def _stated(host: Host, cluster: Cluster, values: Values) -> Stated:
         address=host.for_others,
         mpi_inside_image=values[host.name].get("mpi_inside_image") is True,
         adapters=cluster.env.get("NCCL_IB_HCA", ""),
+        ipv6=cluster.env.get("NCCL_IB_ADDR_FAMILY") == "AF_INET6" or "NCCL_IB_GID_INDEX" in cluster.env,
     )
 
 

@@ -19,14 +19,22 @@ from typing import Any
 import pytest
 from gpu_hosts import PORT, ROCE, Case, diagnosed, found, host, said
 
+from runner import looking
 from runner.diagnosis import rules_rdma
 from runner.diagnosis.model import HostView, Probe
+from runner.io import inventory, probing
 
 SYSFS = "the kernel's documents of sysfs, class infiniband"
 DOWN = {**PORT, "state": "1: DOWN", "phys_state": "2: Polling"}
 INIT = {**PORT, "state": "2: INIT"}
 LINK_LOCAL = {**ROCE["gids"][1], "gid": "fe80:0000:0000:0000:0ac0:ebff:fe03:0054"}
 OTHER = {**ROCE["gids"][1], "index": 5}
+SLOW = {**ROCE, "rate": "25 Gb/sec (1X EDR)"}  # for management
+BARE = {**ROCE, "gids": [LINK_LOCAL]}
+IPV6 = {
+    **ROCE,
+    "gids": [LINK_LOCAL, {**LINK_LOCAL, "index": 5, "gid": "2001:0db8:0000:0000:0000:0000:0000:0001"}],
+}
 CLOSED = {
     "gpu_module": said(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Jun 23 08:38:17 UTC 2026\n"
@@ -53,6 +61,11 @@ def lacking(stated: str, has: Mapping[str, Any], evidence: str) -> Case:
     return Case("rdma_adapter_unknown", hosts, evidence, f"NCCL_IB_HCA is {stated}", SYSFS)
 
 
+def rail(code: str, adapters: str, has: Mapping[str, Probe], count: str) -> Case:
+    """RoCE with ports that lack an address."""
+    return Case(code, [host(probes=has, fabric="roce", adapters=adapters)], "Ethernet", count, SYSFS)
+
+
 def last(code: str, usual: HostView, probes: Mapping[str, Probe], evidence: str, detail: str) -> Case:
     """Of three hosts the last is unlike the others."""
     hosts = [replace(usual, name=name) for name in ("gpu1", "gpu2", "gpu3")]
@@ -66,15 +79,34 @@ CASES = (
     one("rdma_layer", ports(PORT), "InfiniBand", "no active port has Ethernet", "roce"),
     one("rdma_link_down", ports(DOWN), "mlx5_0/1: 1: DOWN, 2: Polling", "no cable"),
     one("rdma_link_down", ports(INIT), "2: INIT", "no subnet manager"),
+    one("rdma_link_down", ports(INIT, INIT, SLOW), "mlx5_0/1: 2: INIT",
+        "no subnet manager has set it up; active, and no InfiniBand: mlx5_2/1"),
+    one("rdma_link_down", ports(DOWN, INIT, SLOW), "mlx5_1/1: 2: INIT", "no subnet manager"),
+    one("rdma_link_down", ports(SLOW, DOWN, DOWN), "mlx5_1/1: 1: DOWN", "no cable"),
+    one("rdma_link_down", ports(PORT, {**ROCE, "state": "1: DOWN"}), "mlx5_1/1", "no Ethernet: mlx5_0/1",
+        "roce"),
+    Case("rdma_link_down", [host(probes=ports(INIT, SLOW), adapters="mlx5_0")], "mlx5_0/1", "subnet", SYSFS),
     lacking("mlx5_0:1", {"ibp12s0/1": PORT}, "active ports: ibp12s0/1"),
     lacking("mlx5_0:1", {"mlx5_0/2": PORT, "rocep12s0/1": PORT}, "active ports: mlx5_0/2, rocep12s0/1"),
     lacking("=mlx5_1", {"mlx5_10/1": PORT}, "active ports: mlx5_10/1"),
     one("rdma_port_down", ports(PORT, DOWN), "mlx5_1/1: 1: DOWN", "no cable"),
     one("roce_gid_missing", ports({**ROCE, "gids": ROCE["gids"][:1]}), "Ethernet", "none of the 1 addresses",
         "roce"),
-    one("roce_gid_missing", ports({**ROCE, "gids": [LINK_LOCAL]}), "Ethernet", "none of the 1", "roce"),
-    last("rdma_rate", host(), ports({**PORT, "rate": "25 Gb/sec (1X EDR)"}), "25 Gb/sec (1X EDR)",
-         "the other hosts have 100 Gb/sec (4X EDR)"),
+    one("roce_gid_missing", ports(BARE), "Ethernet", "none of the 1", "roce"),
+    rail("roce_gid_missing", "", ports(IPV6), "without: 1 of 1"),
+    rail("roce_gid_missing", "mlx5_0,mlx5_1:1", ports(ROCE, BARE), "of mlx5_1/1 is one of RoCE v2 with IPv4"),
+    rail("roce_gid_missing", "=mlx5_1", ports(ROCE, BARE), "of mlx5_1/1"),
+    rail("roce_gid_missing", "^mlx5_0", ports(SLOW, BARE, BARE), "without: 2 of 2"),
+    rail("roce_gid_some_missing", "", ports(ROCE, BARE, ROCE), "addresses of mlx5_1/1 is one"),
+    rail("roce_gid_some_missing", "", ports(SLOW, BARE, BARE), "without: 2 of 2"),
+    rail("roce_gid_some_missing", "mlx5", ports(ROCE, BARE), "without: 1 of 2"),
+    rail("roce_gid_some_missing", "^mlx5_0", ports(ROCE, BARE, ROCE), "without: 1 of 2"),
+    last("roce_gid_some_missing", host(probes=ports(ROCE, ROCE), fabric="roce"), ports(ROCE, BARE),
+         "mlx5_1/1", "without: 1 of 2"),
+    last("rdma_rate", host(), ports({**PORT, "rate": "25 Gb/sec (1X EDR)"}), "25 Gb/sec",
+         "the other hosts have 100 Gb/sec"),
+    last("rdma_rate", host(probes=ports(PORT, PORT)), ports(PORT, {**PORT, "rate": "50 Gb/sec (2X EDR)"}),
+         "100 Gb/sec", "the other hosts have 100 Gb/sec, 100 Gb/sec"),
     last("roce_gid_differs", host(probes=ports(ROCE), fabric="roce"),
          ports({**ROCE, "gids": [ROCE["gids"][0], OTHER]}), "index 5", "the other hosts have index 3"),
     last("rdma_firmware_differs", host(), ports({**PORT, "fw_ver": "16.35.2000"}), "fw_ver 16.35.2000",
@@ -108,6 +140,50 @@ def test_healthy_hosts_have_no_finding(fabric: str, probes: Mapping[str, Probe])
     assert diagnosed([host(name, probes, fabric=fabric) for name in ("gpu1", "gpu2")]) == []
 
 
+@pytest.mark.parametrize(
+    ("fabric", "usual", "other"),
+    [
+        ("infiniband", ports(PORT), ports({**PORT, "rate": "100 Gb/sec (2X HDR)"})),
+        (
+            "infiniband",
+            ports({**PORT, "rate": "200 Gb/sec (4X HDR)"}),
+            ports({**PORT, "rate": "200 Gb/sec (2X NDR)"}),
+        ),
+        ("infiniband", ports(PORT, ROCE), ports(PORT)),
+        ("infiniband", ports(PORT, ROCE), ports(PORT, {**ROCE, "gids": [OTHER]})),
+        ("roce", ports(ROCE, SLOW), ports(ROCE)),
+        ("roce", ports(ROCE, SLOW), ports(ROCE, {**SLOW, "gids": [OTHER]})),
+        ("roce", ports(ROCE, SLOW), ports(ROCE, {**SLOW, "gids": [LINK_LOCAL]})),
+    ],
+)
+def test_hosts_that_differ_where_it_does_not_matter(
+    fabric: str, usual: Mapping[str, Probe], other: Mapping[str, Probe]
+) -> None:
+    """One rate in other words, or a port for management that is another or not there."""
+    hosts = [host("gpu1", usual, fabric=fabric), host("gpu2", usual, fabric=fabric)]
+    assert diagnosed([*hosts, host("gpu3", other, fabric=fabric)]) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "has", "codes"),
+    [
+        ({}, IPV6, ["roce_gid_missing"]),
+        ({"NCCL_IB_ADDR_FAMILY": "AF_INET"}, IPV6, ["roce_gid_missing"]),
+        ({"NCCL_IB_ADDR_FAMILY": "AF_INET6"}, IPV6, []),
+        ({"NCCL_IB_ADDR_FAMILY": "AF_INET6"}, BARE, ["roce_gid_missing"]),
+        ({"NCCL_IB_GID_INDEX": "5"}, IPV6, []),
+    ],
+)
+def test_roce_over_ipv6_where_the_cluster_says_so(
+    env: Mapping[str, str], has: Mapping[str, Any], codes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = replace(inventory.outline("v100x32"), fabric="roce", env=env)
+    answer = {"argv": [], "status": 0, "out": json.dumps({"mlx5_0/1": has}), "err": "", "why": None}
+    monkeypatch.setattr(probing, "ask", lambda *_: {"gpu1": {"probes": {"rdma_ports": answer}}})
+    seen = looking.look(made, made.hosts[:1], {"gpu1": {}}, lambda: False, ["rdma_ports"])
+    assert [each.code for each in rules_rdma.check(seen)] == codes
+
+
 @pytest.mark.parametrize("stated", ["", "mlx5", "mlx5_0:1", "mlx5_0,rocep12s0", "^rocep12s0"])
 def test_an_adapter_that_the_host_has(stated: str) -> None:
     assert diagnosed([host(probes=ports(PORT), adapters=stated)]) == []
@@ -136,7 +212,13 @@ def test_adapters_of_two_kinds_have_firmware_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "null", '{"mlx5_0/1": 7}', '{"mlx5_0/1": {}}', '{"mlx5_0/1": {"gids": 3}}', "{"]
+    "text",
+    ["[]", "null", '{"mlx5_0/1": 7}', '{"mlx5_0/1": {}}', '{"mlx5_0/1": {"gids": 3}}', "{"]
+    + [
+        json.dumps({"mlx5_0/1": {**ROCE, "gids": gids}})
+        for gids in (5, [5], [{**OTHER, "index": "9" * 5000}])
+    ]
+    + [json.dumps({"mlx5_0/1": {**ROCE, "rate": "9" * 5000 + " Gb/sec"}})],
 )
 def test_answers_of_another_shape_are_no_crash(text: str) -> None:
     broken = {"rdma_ports": said(text), "rdma_peer_memory": said(text), "gpu_acs": said(text)}

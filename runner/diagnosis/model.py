@@ -43,6 +43,7 @@ class Stated:
     address: str = ""  # by which the other hosts reach it
     mpi_inside_image: bool = False  # workloads bring their own MPI
     adapters: str = ""  # NCCL_IB_HCA of cluster_env: those that NCCL takes
+    ipv6: bool = False  # whether an IPv6 address may do for RoCE, by NCCL_IB_* of cluster_env
 
     @property
     def has_gpus(self) -> bool:

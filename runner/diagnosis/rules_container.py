@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from runner.diagnosis import loose
 from runner.diagnosis.model import Finding, HostView, Rule
 
 RULES = (
@@ -22,6 +23,14 @@ RULES = (
         "The container engine does not answer",
         "its service does not run, or the user may not talk to it",
         "start docker (systemctl enable --now docker), or add the user to the group docker and log in anew",
+    ),
+    Rule(
+        "container_engine_podman",
+        "blocking",
+        "Docker is a podman that gives no cards",
+        "podman-docker answers to the name docker, and podman before 5 passes over --gpus",
+        "bring podman 5 to the host, or remove podman-docker and install docker: provision installs what "
+        "container_runtime_engine states",
     ),
     Rule(
         "container_gpu_unset",
@@ -86,6 +95,14 @@ RULES = (
         "where NCCL finds no card, take a newer image, or put rdma-core's libraries into it",
     ),
     Rule(
+        "container_image_unfit",
+        "info",
+        "An image does not start on this host",
+        "it asks for a newer driver, is for another processor, or lacks a shell or nvidia-smi",
+        "nothing where it is not for training: bring the image of a workload to the host, and look again; "
+        "else update the driver, or take an image that fits it",
+    ),
+    Rule(
         "container_not_tried",
         "info",
         "No container was started on the cards",
@@ -94,6 +111,13 @@ RULES = (
     ),
 )
 
+# What is of the image alone, in the words of runc, crun, the kernel, and shells.
+_UNFIT = re.compile(
+    r"unsatisfied condition:|exec: \"sh\": |executable file `sh` not found|exec \S*/sh: exec format error|"
+    r"exec user process caused|\bsh: [line\d: ]{0,16}nvidia-smi: (?:command )?not found"
+)
+_REMARK = re.compile(r"WARNING\b|.*\blevel=warning\b|Emulate Docker CLI", re.IGNORECASE)
+_PODMAN_GPUS = 5  # the first podman that knows --gpus
 LEAST_SHM_KIB = 1 << 20  # 1 GiB: NCCL and data loaders of eight ranks do not fit into docker's own 64 MiB
 
 
@@ -105,6 +129,8 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
             if info is not None:
                 yield from _cards(host, info)
                 yield from _inside(host)
+            elif (podman := _podman(host)) is not None:
+                yield from _emulated(host, podman)
             else:
                 yield from _engine(host)
 
@@ -122,8 +148,37 @@ def _engine(host: HostView) -> Iterator[Finding]:
             "container_engine_missing", host.name, "docker: no such program", "images cannot be run"
         )
     elif probe.why is None:
-        line = next((each for each in probe.err.splitlines() if each.strip()), f"exit status {probe.status}")
-        yield Finding("container_engine_down", host.name, line, "docker info has no answer of the engine")
+        # Before 23 the client alone has an answer, with status 0, and says in it why there is no more.
+        errors = loose.texts(loose.mapping(host.data("docker_info")), "ServerErrors")
+        line = _telling("\n".join([probe.err, *errors])) or f"exit status {probe.status}"
+        here = "docker is podman here: " if "using podman" in probe.err else ""
+        yield Finding(
+            "container_engine_down", host.name, line, f"{here}docker info has no answer of the engine"
+        )
+
+
+def _podman(host: HostView) -> str | None:
+    """The version of the podman that answers to the name docker, "" where it does not say; else None."""
+    said = loose.mapping(host.data("docker_info"))
+    if "buildahVersion" not in loose.mapping(said.get("host")):
+        return None
+    return loose.text(loose.mapping(said.get("version")), "Version")
+
+
+def _emulated(host: HostView, version: str) -> Iterator[Finding]:
+    """Its ways to the cards are not those of docker: what a container sees says it."""
+    major = re.match(r"\d{1,3}\b", version)
+    if major and int(major[0]) < _PODMAN_GPUS:
+        text = "docker is podman here, and gives a container no cards"
+        yield Finding("container_engine_podman", host.name, f"podman {version}", text)
+    else:
+        yield from _inside(host)
+
+
+def _telling(text: str) -> str:
+    """The line of a message that says what is wrong: the first that is no remark."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if not _REMARK.match(line)), lines[0] if lines else "")
 
 
 def _cards(host: HostView, info: Mapping[str, Any]) -> Iterator[Finding]:
@@ -155,9 +210,14 @@ def _inside(host: HostView) -> Iterator[Finding]:
         yield Finding("container_not_tried", host.name, "docker image ls", text)
         return
     if said.get("status") != 0:
-        last = [line for line in (err or out).splitlines() if line.strip()]
-        line = last[0] if last else f"exit status {said.get('status')}"
-        yield Finding("container_start_fails", host.name, line, f"image {image}, with --gpus all")
+        toolkit = re.search(r"nvidia-container-cli: .*", err)  # on a line of its own, behind the engine's
+        line = (
+            toolkit[0]
+            if toolkit
+            else _telling(err) or out.strip().rpartition("\n")[2] or f"exit status {said.get('status')}"
+        )
+        code = "container_image_unfit" if _UNFIT.search(err) else "container_start_fails"
+        yield Finding(code, host.name, line, f"image {image}, with --gpus all")
         return
     yield from _seen(host, str(image), out)
 
@@ -172,7 +232,7 @@ def _seen(host: HostView, image: str, out: str) -> Iterator[Finding]:
     if locked and "unlimited" not in locked.split()[3:4] and host.stated.has_rdma:
         yield Finding("container_memlock", host.name, locked.strip(), f"in a container of {image}")
     shm = next((line.split() for line in out.splitlines() if line.endswith(" /dev/shm")), [])
-    if len(shm) > 1 and shm[1].isdecimal() and int(shm[1]) < LEAST_SHM_KIB:
+    if len(shm) > 1 and re.fullmatch(r"\d{1,15}", shm[1]) and int(shm[1]) < LEAST_SHM_KIB:
         text = f"{int(shm[1]) // 1024} MiB in a container of {image}"
         yield Finding("container_shm", host.name, " ".join(shm), text)
     yield from _verbs(host, image, out.splitlines())

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.diagnosis import smi
+from runner.diagnosis import loose, smi
 from runner.diagnosis.model import Finding, HostView, Rule
-from runner.diagnosis.rules_nccl import takes
+from runner.diagnosis.rules_nccl import LAYERS, takes
 from runner.diagnosis.unlike import unlike
 
 RULES = (
@@ -61,7 +61,15 @@ RULES = (
         "blocking",
         "No address for RoCE v2 over IPv4",
         "the network interface of the port has no IPv4 address, or RoCE v2 is switched off",
-        "give the interface its IPv4 address; NCCL then finds the entry by itself from 2.21 on",
+        "give the interface its IPv4 address; NCCL then finds the entry by itself from 2.21 on. Where RoCE "
+        "goes over IPv6, state NCCL_IB_ADDR_FAMILY: AF_INET6 in cluster_env",
+    ),
+    Rule(
+        "roce_gid_some_missing",
+        "warning",
+        "A RoCE port that NCCL would take has no address for it",
+        "the network interface of the port has no address, or the port is not for training",
+        "give the interface its address, or name the ports for training in NCCL_IB_HCA of cluster_env",
     ),
     Rule(
         "roce_gid_differs",
@@ -96,8 +104,8 @@ RULES = (
 )
 
 Ports = Mapping[str, Mapping[str, Any]]
-_LAYER = {"infiniband": "InfiniBand", "roce": "Ethernet"}
 _MAPPED = re.compile(r"0000:0000:0000:0000:0000:ffff:")  # an IPv4 address as a GID
+_RATE = re.compile(r"(\d{1,4}(?:\.\d)?) Gb/sec")
 
 
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
@@ -113,7 +121,7 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
         yield from _links(host, seen[host.name])
         yield from _adapters(host, seen[host.name])
         yield from _gids(host, seen[host.name])
-    yield from _differing(seen)
+    yield from _differing(ours, seen)
     yield from _peer_memory([host for host in ours if host.stated.has_gpus])
 
 
@@ -135,29 +143,51 @@ def _shown(name: str, port: Mapping[str, Any]) -> str:
 
 
 def _links(host: HostView, ports: Ports) -> Iterator[Finding]:
-    up = {name: port for name, port in ports.items() if _active(port)}
+    """Ports of another layer than the fabric's are for something else, where there are some of its own."""
+    layer = LAYERS[host.stated.fabric]
+    own = {name: port for name, port in ports.items() if port.get("link_layer") == layer}
+    up = [name for name, port in ports.items() if _active(port)]
+    if up and not own:
+        text = f"cluster_fabric says {host.stated.fabric}, no active port has {layer}"
+        yield Finding("rdma_layer", host.name, _shown(up[0], ports[up[0]]), text)
+    elif not any(map(_active, (own or ports).values())):
+        # Of a port that waits for a subnet manager more is known than of one without a cable.
+        name, port = min((own or ports).items(), key=lambda each: "INIT" not in str(each[1].get("state")))
+        others = f"; active, and no {layer}: {', '.join(up)}" if up else ""
+        yield Finding("rdma_link_down", host.name, _shown(name, port), _why(port) + others)
+        return
     for name, port in ports.items():
         if name not in up:
-            yield Finding(
-                "rdma_port_down" if up else "rdma_link_down", host.name, _shown(name, port), _why(port)
-            )
-            if not up:
-                return
-    layer = _LAYER[host.stated.fabric]
-    right = [name for name, port in up.items() if port.get("link_layer") == layer]
-    if not right:
-        name, port = next(iter(up.items()))
-        text = f"cluster_fabric says {host.stated.fabric}, no active port has {layer}"
-        yield Finding("rdma_layer", host.name, _shown(name, port), text)
+            yield Finding("rdma_port_down", host.name, _shown(name, port), _why(port))
 
 
 def _adapters(host: HostView, ports: Ports) -> Iterator[Finding]:
-    """Where no port is active, that is the finding."""
+    """Where no port of the fabric is active, that is the finding."""
     wanted = host.stated.adapters
     up = [name for name, port in ports.items() if _active(port)]
-    if wanted and up and not any(takes(wanted, name) for name in up):
+    if wanted and _of_fabric(host, ports) and not any(takes(wanted, name) for name in up):
         shown = f"active ports: {', '.join(sorted(up))}"
         yield Finding("rdma_adapter_unknown", host.name, shown, f"NCCL_IB_HCA is {wanted}")
+
+
+def _of_fabric(host: HostView, ports: Ports) -> Ports:
+    """The active ports of the fabric's layer."""
+    layer = LAYERS[host.stated.fabric]
+    return {name: port for name, port in ports.items() if _active(port) and port.get("link_layer") == layer}
+
+
+def _used(host: HostView, ports: Ports) -> Ports:
+    """Those that NCCL is told to take; where it is not told, the fastest: others are for management."""
+    up, wanted = _of_fabric(host, ports), host.stated.adapters
+    if wanted:
+        return {name: port for name, port in up.items() if takes(wanted, name)}
+    fastest = max(map(_rate, up.values()), default=0)
+    return {name: port for name, port in up.items() if _rate(port) == fastest}
+
+
+def _rate(port: Mapping[str, Any]) -> float:
+    found = _RATE.match(loose.text(port, "rate"))
+    return float(found[1]) if found else 0
 
 
 def _why(port: Mapping[str, Any]) -> str:
@@ -170,40 +200,46 @@ def _why(port: Mapping[str, Any]) -> str:
     return "the port carries nothing"
 
 
-def _v2(port: Mapping[str, Any]) -> list[int]:
-    """The indexes of RoCE v2 entries with an IPv4 address."""
-    entries = port.get("gids")
-    return [
-        int(entry["index"])
-        for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, dict)
-        and entry.get("type") == "RoCE v2"
-        and _MAPPED.match(str(entry.get("gid")))
-        and str(entry.get("index")).isdecimal()
-    ]
+def _v2(port: Mapping[str, Any], ipv6: bool) -> list[int]:
+    """The indexes of RoCE v2 entries with an IPv4 address; where there is none, maybe of those with IPv6."""
+    found = {
+        int(index): loose.text(entry, "gid")
+        for entry in loose.rows(port.get("gids"))
+        if (index := loose.number(entry, "index")) is not None and entry.get("type") == "RoCE v2"
+    }
+    mapped = [index for index, gid in found.items() if _MAPPED.match(gid)]
+    routed = [index for index, gid in found.items() if not gid.startswith("fe80:")]
+    return mapped or (routed if ipv6 else [])
 
 
 def _gids(host: HostView, ports: Ports) -> Iterator[Finding]:
+    """A port is known to be for training where NCCL_IB_HCA has its whole name."""
     if host.stated.fabric != "roce":
         return
-    up = {
-        name: port for name, port in ports.items() if _active(port) and port.get("link_layer") == "Ethernet"
-    }
-    if up and not any(map(_v2, up.values())):
-        name, port = next(iter(up.items()))
-        count = len(port.get("gids") or [])
-        text = f"none of the {count} addresses of {name} is one of RoCE v2 with IPv4"
-        yield Finding("roce_gid_missing", host.name, _shown(name, port), text)
+    wanted, ipv6 = host.stated.adapters, host.stated.ipv6
+    used, up = _used(host, ports), _of_fabric(host, ports)
+    lacking = [name for name, port in used.items() if not _v2(port, ipv6)]
+    if not lacking:
+        return
+    named = [name for name in lacking if takes("=" + wanted.removeprefix("="), name)]
+    none = not any(_v2(port, ipv6) for port in (used if wanted else up).values())
+    name = next(iter(named or lacking))
+    text = (
+        f"none of the {len(loose.rows(ports[name].get('gids')))} addresses of {name} is one of RoCE v2 with "
+        f"{'IPv4 or IPv6' if ipv6 else 'IPv4'}; ports without: {len(lacking)} of {len(used)}"
+    )
+    code = "roce_gid_missing" if named or none else "roce_gid_some_missing"
+    yield Finding(code, host.name, _shown(name, ports[name]), text)
 
 
-def _differing(seen: Mapping[str, Ports]) -> Iterator[Finding]:
+def _differing(hosts: Sequence[HostView], seen: Mapping[str, Ports]) -> Iterator[Finding]:
     """What should be alike on all hosts. Adapters are told apart by their kind: names differ by slot."""
     for code, values in (
-        ("rdma_rate", {host: _rates(ports) for host, ports in seen.items()}),
-        ("roce_gid_differs", {host: _indexes(ports) for host, ports in seen.items()}),
+        ("rdma_rate", {host.name: _rates(_used(host, seen[host.name])) for host in hosts}),
+        ("roce_gid_differs", {host.name: _indexes(host, seen[host.name]) for host in hosts}),
     ):
-        for host, value, usual in unlike(values):
-            yield Finding(code, host, value, f"the other hosts have {usual}")
+        for name, value, usual in unlike(values):
+            yield Finding(code, name, value, f"the other hosts have {usual}")
     boards = {str(port.get("board_id")) for ports in seen.values() for port in ports.values()}
     for board in sorted(boards):
         firmware = {host: _firmware(ports, board) for host, ports in seen.items()}
@@ -213,13 +249,16 @@ def _differing(seen: Mapping[str, Ports]) -> Iterator[Finding]:
 
 
 def _rates(ports: Ports) -> str:
-    return ", ".join(sorted(str(port.get("rate")) for port in ports.values() if _active(port)))
+    """Without the lanes and the generation in brackets: 4X EDR and 2X HDR are as fast."""
+    return ", ".join(f"{rate:g} Gb/sec" for rate in sorted(map(_rate, ports.values())) if rate)
 
 
-def _indexes(ports: Ports) -> str:
-    """The first index of each active port that carries RoCE v2, in the order of the ports."""
-    found = [_v2(port) for port in ports.values() if _active(port)]
-    return ", ".join(f"index {min(each)}" for each in found if each)
+def _indexes(host: HostView, ports: Ports) -> str:
+    """The first index of RoCE v2 of the ports that have one."""
+    if host.stated.fabric != "roce":
+        return ""
+    found = [_v2(port, host.stated.ipv6) for port in _used(host, ports).values()]
+    return ", ".join(f"index {index}" for index in sorted({min(each) for each in found if each}))
 
 
 def _firmware(ports: Ports, board: str) -> str:

@@ -634,7 +634,8 @@ def looks_rdma(request: Request) -> Dict[str, Look]:
 # --- containers ------------------------------------------------------------------------------------
 
 
-LIKELY = ("cuda", "nvidia", "torch", "tensorflow", "paddle", "mxnet", "mmseg")  # names of images for cards
+# Names of images for cards. First those that train: others may have no shell, or ask for a newer driver.
+LIKELY = ("runkit/", "torch", "tensorflow", "paddle", "mxnet", "mmseg", "cuda", "nvidia")
 # What every container of the workloads is started with (workloads/*.yml), and what is asked inside.
 AS_TRAINING = ("--gpus", "all", "--ipc=host", "--ulimit", "memlock=-1", "--ulimit", "stack=67108864")
 VERBS = ("/usr/lib*", "/usr/lib/*", "/usr/local/lib*", "/opt/conda/lib", "/opt/*/lib*")  # libibverbs' places
@@ -664,7 +665,7 @@ def container_start(request: Request) -> str:
     if listed["status"] != 0:
         raise Unanswered(listed["why"] or "missing")
     images = [name for name in listed["out"].split() if "<none>" not in name]
-    image = next((name for name in images if any(word in name for word in LIKELY)), None)
+    image = next((name for word in LIKELY for name in images if word in name), None)
     if image is None:
         return json.dumps({"image": None, "images": len(images)})
     name = "runkit-doctor-%d" % os.getpid()
