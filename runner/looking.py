@@ -48,11 +48,11 @@ def look(
 ) -> list[HostView]:
     """Ask these hosts, all at once; ``only`` names looks.
 
-    Where all looks are taken, those that did not end are taken once more: the host may have been busy.
+    Those that did not end are taken once more: the host may have been busy.
     """
     questions = [question(host, hosts, cluster, values, only) for host in hosts]
     seen = _asked(questions, cluster, values, cancelled)
-    late = {view.name: _late(view) if only is None else [] for view in seen}
+    late = {view.name: _late(view) for view in seen}
     again = [
         replace(each, request={**each.request, "only": late[each.host.name]})
         for each in questions

@@ -32,6 +32,7 @@ V100 = "0000:15:00.0 0x030200 0x1db5\n"  # Tesla V100-SXM2-32GB (NVIDIA/open-gpu
 B200 = "0000:17:00.0 0x030200 0x2901\n"
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue Jun 23 08:38:17 UTC 2026\n"
 MISSING = Probe(("look",), why="missing")
+HANGS = Probe(("nvidia-smi", "-q"), seconds=18.004, why="timeout")
 REAL = "recorded on real hardware"
 KERNEL = "the kernel's documents"
 MANUAL = "NVIDIA's manual of nvidia-smi"
@@ -88,15 +89,24 @@ DRIVER = (
     ),
     one(
         "nouveau_loaded",
-        {"kernel_modules": said("nouveau 2334720 0 - Live 0x0\n")},
+        {"kernel_modules": said("nouveau 2334720 0 - Live 0x0\n"), "gpu_query": Probe(why="timeout")},
         "nouveau 2334720", "cannot take the cards", "measured",
     ),
     one("nvidia_smi_missing", {"gpu_query": MISSING}, "580.159.04", "nothing can be asked", "measured"),
     one(
         "driver_library_mismatch",
         {**not_asked(18, MISMATCH), "gpu_module_installed": said("535.161.07\n")},
-        "exit status 18", "module 580.159.04, libraries 535.161", FIELD,
+        "exit status 18", "module 580.159.04 is loaded, libraries 535.161", FIELD,
     ),
+    one(
+        "driver_module_stale", not_asked(18, MISMATCH),
+        "exit status 18", "module 580.159.04 is loaded and installed, libraries 535.161", FIELD,
+    ),
+    one("driver_no_access", not_asked(9, NOT_LOADED), "exit status 9", "/dev/nvidiactl", FIELD),
+    one("driver_library_missing", not_asked(12, "NVIDIA-SMI couldn't find libnvidia-ml.so library\n"),
+        "exit status 12", "libnvidia-ml is missing", FIELD),
+    one("driver_hangs", dict.fromkeys(smi.LOOKS, HANGS), "nvidia-smi -q (ended after 18 s)", "no call",
+        FIELD),
     one(
         "driver_update_pending", {"gpu_module_installed": said("580.173.02\n")},
         "580.159.04", "580.159.04 is loaded, 580.173.02 is installed", "measured",

@@ -262,7 +262,9 @@ def test_before_a_run_goes_on_only_hosts_of_what_is_missing_are_looked_at(
     assert looked_for == ([[one]] if is_looked_at else [])
 
 
-def asked_again(folder: Path, first: str, then: str) -> tuple[HostView, list[Any]]:
+def asked_again(
+    folder: Path, first: str, then: str, only: Sequence[str] | None = None
+) -> tuple[HostView, list[Any]]:
     """What is seen of a host with a stand-in for ``uname``, and which looks it was asked for each time."""
     programs = folder / "bin"
     programs.mkdir()
@@ -277,7 +279,8 @@ def asked_again(folder: Path, first: str, then: str) -> tuple[HostView, list[Any
         path.chmod(0o755)
     host = Host("a", "127.0.0.1", 1, "ssh")
     values = {"a": {"ansible_ssh_executable": str(folder / "ssh"), "doctor_probe_deadline_s": 4}}
-    (seen,) = looking.look(replace(inventory.outline("local"), hosts=(host,)), [host], values, lambda: False)
+    made = replace(inventory.outline("local"), hosts=(host,))
+    (seen,) = looking.look(made, [host], values, lambda: False, only)
     requests = [shlex.split(line)[-1] for line in (folder / "asked").read_text().splitlines()]
     return seen, [json.loads(each)["only"] for each in requests]
 
@@ -297,6 +300,11 @@ def test_a_look_that_did_not_end_is_taken_once_more(
     seen, requests = asked_again(tmp_path, first, then)
     assert (seen.probe("kernel").out, seen.probe("kernel").why, requests) == expected
     assert seen.probe("os_release").status == 0
+
+
+def test_bench_asks_once_more_as_well(tmp_path: Path) -> None:
+    seen, requests = asked_again(tmp_path, "exec sleep 60", "echo Linux", ["kernel", "limits"])
+    assert (seen.probe("kernel").out, requests) == ("Linux\n", [["kernel", "limits"], ["kernel"]])
 
 
 # --- the rules as a whole ------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from runner.diagnosis import smi
 from runner.diagnosis.model import Finding, HostView, Probe, Rule
@@ -40,6 +41,43 @@ RULES = (
         "The loaded driver and its libraries are of different versions",
         "the packages were upgraded and the old module is still loaded",
         "reboot the host, then hold the driver's packages",
+    ),
+    Rule(
+        "driver_module_stale",
+        "blocking",
+        "The module that is installed is of another version than the driver's libraries",
+        "the module was not built anew as the libraries were upgraded (dkms, headers of the kernel), or a "
+        ".run file installed another version beside the packages",
+        "see dkms status, its make.log and uname -r; install the kernel's headers and the module of the "
+        "libraries' version, or remove what the .run file installed, then reboot: a reboot alone helps only "
+        "where it starts a newer kernel that has the module",
+    ),
+    Rule(
+        "driver_library_missing",
+        "blocking",
+        "nvidia-smi does not find the driver's libraries",
+        "the package with libnvidia-ml is not installed, or is of another version, or the loader does not "
+        "look there",
+        "install the libraries of the driver's version (libnvidia-compute-580-server, libnvidia-ml1, "
+        "nvidia-driver-cuda-libs or libnvidia-ml), then run ldconfig",
+    ),
+    Rule(
+        "driver_no_access",
+        "blocking",
+        "The driver is loaded, and its device nodes are missing or may not be opened",
+        "nvidia-modprobe, which makes /dev/nvidia* for users, is missing or not setuid root, or the nodes "
+        "are for a group alone",
+        "run nvidia-modprobe -u -c=0 and nvidia-smi as root, which make the nodes, and keep nvidia-modprobe "
+        "setuid root or nvidia-persistenced enabled; where ls -l /dev/nvidia* shows a group (video, render), "
+        "add the user to it; start a container with the cards",
+    ),
+    Rule(
+        "driver_hangs",
+        "blocking",
+        "nvidia-smi does not end",
+        "the driver waits for a card or for its firmware, or wakes many cards without persistence mode",
+        "read the kernel log for NVRM and Xid, enable nvidia-persistenced, reboot, and have the card looked "
+        "at where it hangs again",
     ),
     Rule(
         "driver_update_pending",
@@ -101,24 +139,39 @@ RULES = (
     ),
 )
 
-# What nvidia-smi's status means beside 0, 6 (no devices), 9, 14 and 18 (nvmlReturn_t of NVIDIA's NVML).
+# What nvidia-smi's status means (nvmlReturn_t of NVIDIA's NVML), beside 0, 6 (no devices), 14, 18, and those
+# that have findings of their own.
 _STATUS = {
     3: "not supported",
-    4: "no permission",
     8: "a card lacks its power cables",
     10: "a card's interrupts do not arrive",
     11: "the driver does not answer in time",
-    12: "the NVML library is missing",
-    13: "the NVML library lacks a function",
     15: "a card is lost: it has fallen off the bus",
     16: "a card needs a reset",
     17: "the operating system blocks a card",
 }
+_NO_ACCESS = {
+    4: "this user may not open the nodes",
+    9: "look whether /dev/nvidiactl and /dev/nvidia0 are there",
+}
+_NO_LIBRARY = {
+    12: "libnvidia-ml is missing",
+    13: "libnvidia-ml lacks a function: it is older than nvidia-smi",
+    127: "nvidia-smi cannot be loaded",
+}
+# Of nvidia-smi -q whatever is no message: its head, the line of a card, values.
+_REPORT = re.compile(r"=+.*|GPU [0-9A-Fa-f:.]+|\s.*|.* : .*")
 # Packages that bring the module, or pull it in (names by the driver installation guide, Debian and Ubuntu).
 _DRIVER = re.compile(
-    r"nvidia-(?:driver|open|headless\S*|dkms\S*|kernel-dkms|open-kernel-dkms|driver-\d+\S*|open-\d+|"
-    r"tesla-\S*driver|kernel-open-dkms)|cuda-drivers\S*|linux-modules-nvidia-\S+|kmod-nvidia-\S+"
+    r"nvidia-(?:driver|driver-cuda|open|headless\S*|dkms\S*|kernel-dkms|open-kernel-dkms|driver-\d+\S*|"
+    r"open-\d+|tesla-\S*(?:driver|dkms)|kernel-open-dkms|\S+-G0\d\S*)|cuda-drivers\S*|dkms-nvidia|"
+    r"linux-modules-nvidia-\S+|kmod-nvidia-\S+"
 )
+_OF_KERNEL = re.compile(r"linux-modules-nvidia-\S*?-(\d+\.\d+\.\d+-\d+\S*)")
+_NAMED = re.compile(r"nvidia(?!-container)|cuda-drivers")
+# A line of dnf's list (NAME-EPOCH:VERSION, yum has the epoch in front), of its file in TOML, of zypper's.
+_LOCK = re.compile(r"(?:\d+:)?([^\s!#=]+?)-\d+[:.]\S*|name *= *\"([^\"]+)\"|solvable_name: *(\S+)")
+MOST_LOCKS = 200  # patterns of names that are tried against packages, and their length
 
 
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
@@ -142,7 +195,9 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
 def _loaded(host: HostView) -> Iterator[Finding]:
     query, module = host.probe("gpu_query"), smi.module_of(host)
     modules = host.text("kernel_modules").splitlines()
-    if line := next((each for each in modules if each.startswith("nouveau ")), None):
+    works = module is not None and len(smi.listed(host)) >= max(1, host.stated.cards)
+    line = next((each for each in modules if each.startswith("nouveau ")), None)
+    if line and not works:  # else it has another card, of a display
         yield Finding("nouveau_loaded", host.name, line, "NVIDIA's driver cannot take the cards")
     if module is None and (query.status == 9 or host.probe("gpu_module").why == "missing"):
         seen = _line(query) if query.status == 9 else "no file /proc/driver/nvidia/version"
@@ -154,21 +209,43 @@ def _loaded(host: HostView) -> Iterator[Finding]:
 
 
 def _line(probe: Probe) -> str:
-    """The first line that a program printed, with its exit status."""
-    text = next((line.strip() for line in (probe.out + "\n" + probe.err).splitlines() if line.strip()), "")
+    """What a program complains of, else the first line that it printed, with its exit status."""
+    lines = [line for line in (probe.out + "\n" + probe.err).splitlines() if line.strip()]
+    said = (line for line in lines if not _REPORT.fullmatch(line))
+    text = next(said, lines[0] if lines else "").strip()
     return f"{text} ({' '.join(probe.argv)}: exit status {probe.status})"
 
 
 def _status(host: HostView) -> Iterator[Finding]:
-    query = host.probe("gpu_query")
-    if query.status == 18:
-        module, library = smi.module_of(host), smi.version(query.out)
-        said = f"module {module.version if module else 'unknown'}, libraries {library or 'unknown'}"
-        yield Finding("driver_library_mismatch", host.name, _line(query), said)
+    query, module = host.probe("gpu_query"), smi.module_of(host)
+    if smi.hangs(host):
+        shown = f"{' '.join(query.argv)} (ended after {query.seconds:.0f} s)"
+        yield Finding("driver_hangs", host.name, shown, "no call of nvidia-smi came back")
+    elif query.status == 18:
+        yield _mismatch(host, query, module)
     elif query.status == 14:
         yield Finding("gpu_inforom_damaged", host.name, _line(query), "nvidia-smi says so of a card")
+    elif query.status in _NO_LIBRARY:
+        yield Finding("driver_library_missing", host.name, _line(query), _NO_LIBRARY[query.status])
+    elif query.status == 4 or (query.status == 9 and module is not None):
+        yield Finding("driver_no_access", host.name, _line(query), _NO_ACCESS[query.status])
     elif query.status is not None and query.status not in (0, 6, 9):
-        yield Finding("driver_error", host.name, _line(query), _STATUS.get(query.status, "an unknown error"))
+        yield Finding("driver_error", host.name, _line(query), _error(query))
+
+
+def _mismatch(host: HostView, query: Probe, module: smi.Module | None) -> Finding:
+    """Whether a reboot mends it: not where the module that is installed is the one that is loaded."""
+    loaded, libraries = module.version if module else "unknown", smi.version(query.out) or "unknown"
+    stale = loaded == smi.version(host.text("gpu_module_installed"))
+    code = "driver_module_stale" if stale else "driver_library_mismatch"
+    state = "loaded and installed" if stale else "loaded"
+    return Finding(code, host.name, _line(query), f"module {loaded} is {state}, libraries {libraries}")
+
+
+def _error(query: Probe) -> str:
+    if "Failed to initialize NVML: Unknown Error" in query.out + query.err:
+        return "in a container, start that anew: a daemon-reload of systemd takes the cards from its cgroup"
+    return _STATUS.get(query.status or 0, "an unknown error")
 
 
 def _flavour(host: HostView) -> Iterator[Finding]:
@@ -176,8 +253,8 @@ def _flavour(host: HostView) -> Iterator[Finding]:
     if module is None:
         return
     has = "open" if module.is_open else "proprietary"
-    for device in smi.devices_of(host):
-        if device.is_gpu and device.flavour not in ("", has):
+    for device in smi.training_cards(host):
+        if device.flavour not in ("", has):
             card = f"card {device.address} (10de:{device.number:04x})"
             text = f"{card} is served by the {device.flavour} module only, the {has} one is loaded"
             yield Finding("driver_wrong_flavour", host.name, module.line, text)
@@ -186,7 +263,7 @@ def _flavour(host: HostView) -> Iterator[Finding]:
 
 def _branch(host: HostView) -> Iterator[Finding]:
     """Whether the cards are older than the driver, loaded or installed."""
-    old = [each for each in smi.devices_of(host) if each.is_gpu and each.number < smi.FIRST_WITH_GSP]
+    old = [each for each in smi.training_cards(host) if each.number < smi.FIRST_WITH_GSP]
     module = smi.module_of(host)
     version = module.version if module else smi.version(host.text("gpu_module_installed"))
     if old and smi.branch(version) > LAST_BRANCH:
@@ -210,10 +287,14 @@ def _versions(host: HostView) -> Iterator[Finding]:
 
 def _pinned(host: HostView) -> Iterator[Finding]:
     """A driver of no package, installed by NVIDIA's own program, is upgraded by nothing."""
-    packages = smi.packages_of(host)
-    drivers = {name: seen for name, seen in packages.items() if _DRIVER.fullmatch(name)}
+    packages, kernel = smi.packages_of(host), [*host.text("kernel").split(), "", ""][1]
+    drivers = {
+        name: seen
+        for name, seen in packages.items()
+        if _DRIVER.fullmatch(name) and not _of_another(name, kernel)
+    }
     pinning = any(name.startswith("nvidia-driver-pinning") for name in packages)
-    if not drivers or pinning or any(held for _, held in drivers.values()) or _locked(host):
+    if not drivers or pinning or any(held for _, held in drivers.values()) or _locked(host, drivers):
         return
     name, (version, _) = next(iter(sorted(drivers.items())))
     yield Finding(
@@ -221,15 +302,29 @@ def _pinned(host: HostView) -> Iterator[Finding]:
     )
 
 
-def _locked(host: HostView) -> bool:
-    """Whether apt's preferences pin a version of the driver, or dnf's list of locks names one."""
-    paragraphs = re.split(r"\n\s*\n|(?m:^==> .* <==$)", host.probe("gpu_locks").out)
-    for paragraph in paragraphs:
-        lines = [line.lower() for line in paragraph.splitlines() if not line.lstrip().startswith("#")]
-        if not any("nvidia" in line or "cuda-drivers" in line for line in lines):
-            continue
-        if not any(line.startswith("package:") for line in lines):
-            return True  # a list of locked packages
-        if any(line.startswith("pin: version") for line in lines):
-            return True
-    return False
+def _of_another(name: str, kernel: str) -> bool:
+    """Whether a package is of modules for a kernel that does not run: they stay as they are, held or not."""
+    found = _OF_KERNEL.fullmatch(name)
+    return found is not None and kernel not in ("", found[1])
+
+
+def _locked(host: HostView, drivers: Collection[str]) -> bool:
+    """Whether a version of one of the driver's packages is pinned."""
+    pins = list(_pins(host.probe("gpu_locks").out))
+    loose = [each for each in pins if each.startswith(("/", "src:"))]  # expressions, names of sources
+    if any(map(_DRIVER.fullmatch, pins)) or any(map(_NAMED.search, loose)):
+        return True
+    patterns = [each for each in pins if "*" in each and len(each) < MOST_LOCKS][:MOST_LOCKS]
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in drivers)
+
+
+def _pins(text: str) -> Iterator[str]:
+    """Names, or patterns of names, that apt's preferences pin to a version, or that dnf or zypper lock."""
+    for paragraph in re.split(r"\n\s*\n|(?m:^==> .* <==$)", text):
+        lines = [line.strip() for line in paragraph.splitlines()]
+        packages = [line for line in lines if line.lower().startswith("package:")]
+        if any(line.lower().startswith("pin: version") for line in lines):
+            for word in " ".join(packages).split():
+                yield word if word.startswith(("/", "src:")) else word.partition(":")[0]
+        elif not packages and 'comparator = "!="' not in lines:
+            yield from (found[found.lastindex or 0] for line in lines if (found := _LOCK.fullmatch(line)))

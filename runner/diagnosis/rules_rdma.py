@@ -285,4 +285,4 @@ def _way(host: HostView) -> str | None:
     if data["modules"] and data.get("symbol"):
         return str(data["modules"][0])
     kernel = [*host.text("kernel").split(), "", ""][1]
-    return "DMA-BUF" if smi.dma_buf(smi.devices_of(host), smi.module_of(host), kernel) else ""
+    return "DMA-BUF" if smi.dma_buf(smi.training_cards(host), smi.module_of(host), kernel) else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from runner.diagnosis import smi
 from runner.diagnosis.model import Finding, HostView, Rule
 
 RULES = (
@@ -42,7 +43,7 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
 
 def _hanging(host: HostView) -> Iterator[Finding]:
     for name, probe in sorted(host.probes.items()):
-        if probe.why == "timeout":
+        if probe.why == "timeout" and not (name in smi.LOOKS and smi.hangs(host)):
             shown = f"{' '.join(probe.argv)} (ended after {probe.seconds:.0f} s)"
             yield Finding("probe_hangs", host.name, shown, f"{name} did not answer")
 

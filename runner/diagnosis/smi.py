@@ -17,6 +17,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CARD = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])$")
 _PROCESS = re.compile(r"(\d+), (.*), ([^,]*)$")
 
+LOOKS = ("gpu_query", "gpu_processes", "gpu_topology", "gpu_nvlink")  # calls of nvidia-smi
+PATIENCE_S = 15.0  # waking sleeping cards may take longer than a deadline that the inventory made shorter
+
 # By PCI device id: cards before Turing have no GSP, which the open module needs; those of Grace Hopper and
 # from Blackwell on are served by the open module alone (docs.nvidia.com, driver installation guide, kernel
 # modules; ids by the PCI ID repository and the list in NVIDIA/open-gpu-kernel-modules).
@@ -108,6 +111,13 @@ def listed(host: HostView) -> tuple[Card, ...]:
     return cards(query.out) if query.status in (0, 14) else ()
 
 
+def hangs(host: HostView) -> bool:
+    """Whether no call of nvidia-smi came back, though each was waited for: a busy host answers some."""
+    probes = [host.probes[name] for name in LOOKS if name in host.probes]
+    late = (probe.why == "timeout" and probe.seconds >= PATIENCE_S for probe in probes)
+    return host.stated.has_gpus and "gpu_query" in host.probes and all(late)
+
+
 def module_of(host: HostView) -> Module | None:
     """The module of NVIDIA's driver that a host has loaded."""
     return module(host.text("gpu_module"))
@@ -116,6 +126,20 @@ def module_of(host: HostView) -> Module | None:
 def devices_of(host: HostView) -> tuple[Device, ...]:
     """The PCI devices of NVIDIA's that a host has."""
     return devices(host.text("gpu_pci"))
+
+
+def training_cards(host: HostView) -> Sequence[Device]:
+    """The cards on the bus that a host trains on: an old one beside them may be there for a display.
+
+    Those that nvidia-smi lists where they are as many as is stated; else all but old display controllers.
+    """
+    gpus = [each for each in devices_of(host) if each.is_gpu]
+    buses = {card.bus[4:].lower() for card in listed(host)}
+    served = [each for each in gpus if each.address in buses]
+    if served and len(served) >= host.stated.cards:
+        return served
+    modern = any(each.number >= FIRST_WITH_GSP for each in gpus)
+    return [each for each in gpus if not modern or each.number >= FIRST_WITH_GSP or each.kind >> 8 == 0x0302]
 
 
 def packages_of(host: HostView) -> Mapping[str, tuple[str, bool]]:

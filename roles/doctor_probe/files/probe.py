@@ -487,7 +487,11 @@ def looks_mpi(request: Request) -> Dict[str, Look]:
 DRIVER = "/proc/driver/nvidia/version"  # there where the module is loaded
 SMI_S = 18.0  # without persistence mode the driver wakes one card after the other
 DRIVER_PACKAGES = ("*nvidia*", "cuda-drivers*")
-LOCKS = ("/etc/apt/preferences.d/*", "/etc/dnf/plugins/versionlock.*", "/etc/dnf/versionlock.toml")
+MODULES = ("nvidia", "nvidia-current", "nvidia-current-open")  # Debian gives its own names to what it builds
+LOCKS = (
+    *("/etc/apt/preferences.d/*", "/etc/dnf/plugins/versionlock.*", "/etc/dnf/versionlock.toml"),
+    "/etc/zypp/locks",
+)
 NVIDIA, BRIDGE = "0x10de", 0x0604
 SECOND_PART, ACS = 0x100, 0x000D  # of a PCI device's configuration: where its extended capabilities begin
 
@@ -501,6 +505,18 @@ def nvidia_pci(request: Request) -> str:
             group = first_line(folder + "/iommu_group/type")
             lines.append(" ".join((os.path.basename(folder), kind, number, group)).rstrip())
     return "\n".join(lines)
+
+
+def module_installed(request: Request) -> str:
+    """The version of NVIDIA's module that would be loaded, "" where none is installed."""
+    for name in MODULES:
+        look = command("modinfo", "-F", "version", name)
+        said = run(look, look.argv, request, time.monotonic() + 3)
+        if said["why"]:
+            raise Unanswered(said["why"])
+        if said["status"] == 0 and said["out"].strip():
+            return str(said["out"])
+    return ""
 
 
 def acs(request: Request) -> str:
@@ -572,7 +588,7 @@ def looks_gpu(request: Request) -> Dict[str, Look]:
         "gpu_topology": command("nvidia-smi", "topo", "-m", seconds=SMI_S),
         "gpu_nvlink": command("nvidia-smi", "nvlink", "-s", seconds=SMI_S),
         "gpu_module": read(DRIVER),
-        "gpu_module_installed": command("modinfo", "-F", "version", "nvidia"),
+        "gpu_module_installed": function(module_installed),
         "gpu_pci": function(nvidia_pci),
         "gpu_xid": command("journalctl", "--dmesg", "--boot", *seen, root=True),
         "gpu_packages_deb": command("dpkg-query", "--show", "--showformat=" + form, *DRIVER_PACKAGES),
