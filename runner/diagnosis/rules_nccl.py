@@ -34,7 +34,7 @@ REACHED = 0.97  # of the rate of the adapters: 48.5 of 50 GB/s with four EDR
 LEAST = 0.8
 LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet"}  # by fabric, as sysfs calls them
 _ACTIVE = re.compile(r"ACTIVE\b")
-_RATE = re.compile(r"(\d{1,4}(?:\.\d)?) Gb/sec")
+RATE = re.compile(r"(\d{1,4}(?:\.\d)?) Gb/sec")
 STEADY = 2.0  # GB/s with which the sizes between hosts take 90 s, half of the time that they have
 _END = "# Avg bus bandwidth"  # behind the last size
 # NCCLCHECK and CUDACHECK of nccl-tests print to standard output, behind the beginning of a row.
@@ -196,7 +196,7 @@ def _adapters(host: HostView, wanted: str) -> Iterator[tuple[float, str]]:
     rates = []
     for name, port in loose.items(host.data("rdma_ports")):
         layer = loose.text(port, "link_layer") == LAYERS.get(host.stated.fabric)
-        found = _RATE.match(loose.text(port, "rate"))
+        found = RATE.match(loose.text(port, "rate"))
         if (takes(wanted, name) if wanted else layer) and _ACTIVE.search(loose.text(port, "state")) and found:
             rates.append(float(found[1]))
     if rates:

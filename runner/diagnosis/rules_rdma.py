@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.diagnosis import loose, smi
 from runner.diagnosis.model import Finding, HostView, Rule
-from runner.diagnosis.rules_nccl import LAYERS, takes
+from runner.diagnosis.rules_nccl import LAYERS, RATE, takes
 from runner.diagnosis.unlike import unlike
 
 RULES = (
@@ -105,7 +105,6 @@ RULES = (
 
 Ports = Mapping[str, Mapping[str, Any]]
 _MAPPED = re.compile(r"0000:0000:0000:0000:0000:ffff:")  # an IPv4 address as a GID
-_RATE = re.compile(r"(\d{1,4}(?:\.\d)?) Gb/sec")
 
 
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
@@ -186,7 +185,7 @@ def _used(host: HostView, ports: Ports) -> Ports:
 
 
 def _rate(port: Mapping[str, Any]) -> float:
-    found = _RATE.match(loose.text(port, "rate"))
+    found = RATE.match(loose.text(port, "rate"))
     return float(found[1]) if found else 0
 
 
