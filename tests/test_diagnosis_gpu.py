@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpu_hosts import (
@@ -25,8 +26,8 @@ from gpu_hosts import (
     value,
 )
 
-from runner.diagnosis import rules_driver, rules_gpu, rules_links, smi
-from runner.diagnosis.model import HostView, Probe
+from runner.diagnosis import rules_driver, rules_gpu, rules_links, smi, views
+from runner.diagnosis.model import LONG, MOST, HostView, Probe
 
 V100 = "0000:15:00.0 0x030200 0x1db5\n"  # Tesla V100-SXM2-32GB (NVIDIA/open-gpu-kernel-modules issue 322)
 B200 = "0000:17:00.0 0x030200 0x2901\n"
@@ -37,6 +38,30 @@ REAL = "recorded on real hardware"
 KERNEL = "the kernel's documents"
 MANUAL = "NVIDIA's manual of nvidia-smi"
 GUIDE = "NVIDIA's driver installation guide"
+CATALOG = "NVIDIA's catalog of Xid errors"
+BAD = (
+    *("46, GPU stopped processing", "61, Internal micro-controller breakpoint", "95, Uncontained: FBHUB"),
+    *("94, Contained: SM (0x1)", "140, Unrecovered ECC Error", "143, GPU Initialization Failure"),
+    *("149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 08", "171, Uncorrectable DRAM error"),
+    "154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+)
+GOOD = (
+    *("31, MMU Fault", "43, Ch 00000010", "45, Preemptive Channel Removal", "9" * 5000),
+    *("149, NETIR_LINK_EVT  Nonfatal   XC0 i0 Link 08", "154"),
+    "154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)",
+)
+PLAIN = "NVRM: Xid (PCI:0000:3b:00): {}\n"
+# A host that sees the slot, and a card that uses half its lanes.
+HALF = (
+    "Host Max                               : N/A\n"
+    "            Link Width\n"
+    "                Max                                    : 16x\n"
+    "                Current                                : 16x\n",
+    "Host Max                               : 5\n"
+    "            Link Width\n"
+    "                Max                                    : 16x\n"
+    "                Current                                : 8x\n",
+)
 XID = "NVRM: Xid (PCI:0000:00:06): {}, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
 
 
@@ -161,6 +186,10 @@ VOLTA = """\
                 Total                                  : 3
         Aggregate
 """
+MIG_OFF = (
+    "        Current                                        : Disabled\n"
+    "        Pending                                        : Disabled\n"
+)
 NONE = {"gpu_query": said("No devices were found\n", 6), "gpu_topology": said("", 6)}
 CARDS = (
     one("gpu_count", NONE, "No devices were found", "lists 0 cards", REAL),
@@ -175,16 +204,37 @@ CARDS = (
     one("gpu_ecc_errors", changed("gpu_query", UNCORRECTED, VOLTA),
         "Volatile, Double Bit, Device Memory : 3 (and 1 more)", "", MANUAL),
     one("gpu_retired_pages", page("Single Bit ECC", "N/A", "62"), ": 62", "", REAL),
+    one("gpu_retired_pages", page("Single Bit ECC", "N/A", "9" * 5000), ": 999", "", "hostile"),
     one("gpu_retired_pages", page("Pending Page Blacklist", "N/A", "Yes"), "Yes", "", REAL),
     one("gpu_remapped_rows", row("Pending", "No", "Yes"), "Pending : Yes", "", REAL),
     one("gpu_remapped_rows", row("Remapping Failure Occurred", "No", "Yes"), "Yes", "", REAL),
-    one("gpu_xid", {"gpu_xid": said(XID.format(79))}, "Xid (PCI:0000:00:06): 79", "Xid 79",
-        "NVIDIA's page on Xid errors"),
+    one("gpu_xid", {"gpu_xid": said(XID.format(79))}, "Xid (PCI:0000:00:06): 79", "Xid 79", CATALOG),
+    *(one("gpu_xid", {"gpu_xid": said(XID.format(13) + PLAIN.format(text))},
+        text, f"Xid {text.partition(',')[0]}", CATALOG)
+      for text in BAD),
+    *(one("gpu_needs_reset", value(path, old, text), text, "", "texts of NVML's errors")
+      for path, old in (("MIG Mode/Current", "Disabled"), ("Compute Mode", "Default"),
+                        ("Persistence Mode", "Enabled"), ("Product Name", MODEL))
+      for text in ("Unknown Error", "GPU is lost", "[GPU requires reset]", "ERR!")),
+    *(one("gpu_needs_reset", value("GPU Recovery Action", "None", text), f"Action : {text}", "", MANUAL)
+      for text in ("Reset", "Reboot", "Drain P2P", "Drain and Reset")),
+    one("gpu_memory_worn", value("Unrepairable Memory", "No", "Yes"), "Memory : Yes", "", REAL),
+    one("gpu_memory_worn", value("SRAM Threshold Exceeded", "No", "Yes"), "Exceeded : Yes", "", REAL),
+    *(one("gpu_repair_pending", value(f"{key} Repair Pending", "No", "Yes"), f"{key} Repair", "", REAL)
+      for key in ("Channel", "TPC")),
+    one("gpu_setting_pending", value("ECC Mode/Pending", "Enabled", "Disabled"), "Pending : Disabled", "",
+        REAL),
+    one("gpu_setting_pending", value("MIG Mode/Pending", "Disabled", "Enabled"), "Pending : Enabled", "",
+        REAL),
+    one("gpu_power_limit", value("Current Power Limit", "700.00 W", "300.00 W"), ": 300.00 W", "", REAL),
+    one("gpu_pcie_width", value("Link Width/Current", "16x", "4x"), ": 4x", "", REAL),
+    one("gpu_pcie_width", changed("gpu_query", *HALF), ": 8x", "", REAL),
     one("gpu_throttled", clock("HW Thermal Slowdown", "Not Active", "Active"),
         "HW Thermal Slowdown : Active", "too low", REAL),
     one("gpu_throttled", clock("SW Thermal Slowdown", "Not Active", "Active"),
         "SW Thermal Slowdown : Active", "too low", REAL),
-    one("gpu_mig", value("MIG Mode/Current", "Disabled", "Enabled"), "Current : Enabled", "", REAL),
+    one("gpu_mig", changed("gpu_query", MIG_OFF, MIG_OFF.replace("Disabled", "Enabled")),
+        "Current : Enabled", "", REAL),
     one("gpu_compute_mode", value("Compute Mode", "Default", "Exclusive_Process"),
         "Exclusive_Process", "", MANUAL),
     one("gpu_busy", {"gpu_processes": said(BUSY)},
@@ -194,6 +244,19 @@ CARDS = (
 NVLINK = (
     f"GPU 0: {MODEL} (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n\t Link 2: <inactive>\n"
 )
+NO_LINK = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+OLD_NO_LINK = "\t Link 0: <inactive>\n\t Link 1: <inactive>\n"
+UP = "\t Link 0: 25.781 GB/s\n\t Link 1: 25.781 GB/s\n"
+HALF_UP = "\t Link 0: 25.781 GB/s\n\t Link 1: <inactive>\n"
+
+
+def nvlink(model: str, *links: str) -> dict[str, Probe]:
+    """nvidia-smi nvlink -s of cards with such links."""
+    blocks = (f"GPU {n}: {model} (UUID: GPU-{n})\n{text}" for n, text in enumerate(links))
+    return {"gpu_nvlink": said("".join(blocks))}
+
+
+SXID = "nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 20034, {}, Link 30 LTSSM Fault Up\n"
 ON_SWITCH = {"gpu_pci": said(recorded("sys-pci.txt") + SWITCH)}
 MANAGED = {**ON_SWITCH, "gpu_fabric_manager": said("active\n")}
 FM = "hi  nvidia-fabricmanager 580.173.02-1\nhi  nvidia-open 580.159.04-1\n"
@@ -202,6 +265,15 @@ PAIR = TWO + "GPU0\t X \t{0}\t0-15\t0\t\tN/A\nGPU1\t{0}\t X \t0-15\t0\t\tN/A\n"
 IN_GROUP = recorded("sys-pci.txt").strip()
 LINKS = (
     one("nvlink_inactive", {"gpu_nvlink": said(NVLINK)}, "GPU 0: Link 1: <inactive>", "2 links", MANUAL),
+    one("nvlink_inactive", nvlink(MODEL, *[NO_LINK] * 8), "GPU 0: NVML: Unable", "no link", FIELD),
+    one("nvlink_inactive", nvlink("NVIDIA A100-SXM4-80GB", *[OLD_NO_LINK] * 2), "GPU 0: Link 0", "4 links",
+        MANUAL),
+    one("nvlink_inactive", nvlink("Tesla V100-SXM2-16GB", UP, HALF_UP, HALF_UP, UP), "GPU 1: Link 1",
+        "2 links", MANUAL),
+    one("nvswitch_sxid", {"gpu_xid": said(SXID.format("Fatal"))}, "Link 30", "SXid 20034",
+        "NVIDIA's fabric manager user guide"),
+    *(one("fabric_unhealthy", value("Health/Summary", "N/A", text), text, "", MANUAL)
+      for text in ("Unhealthy", "Limited Capacity")),
     Case(
         "gpu_topology_differs",
         [host(name, {"gpu_topology": said(PAIR.format(link))}) for name, link in
@@ -250,6 +322,22 @@ def test_every_rule_has_a_case() -> None:
         pytest.param({"gpu_xid": said(XID.format(13))}, id="Xid of a program"),
         pytest.param({"gpu_pci": said(V100), "gpu_module": said(CLOSED)}, id="V100 and its module"),
         pytest.param({"gpu_packages_deb": MISSING}, id="driver of no package"),
+        *(pytest.param({"gpu_xid": said(PLAIN.format(text))}, id=f"Xid {text[:12]}") for text in GOOD),
+        pytest.param({"gpu_xid": said(SXID.format("Non-fatal"))}, id="SXid that is not fatal"),
+        pytest.param(value("Compute Mode", "Default", "N/A"), id="no compute mode"),
+        pytest.param(value("Persistence Mode", "Enabled", "N/A"), id="no persistence mode"),
+        pytest.param(value("MIG Mode/Current", "Disabled", "N/A"), id="no MIG"),
+        pytest.param(value("GPU Recovery Action", "None", "N/A"), id="no recovery action"),
+        pytest.param(value("Health/Summary", "N/A", "Healthy"), id="healthy fabric"),
+        pytest.param(value("Fabric/State", "N/A", "Not Supported"), id="no fabric"),
+        pytest.param(value("Current Power Limit", "700.00 W", "650.00 W"), id="a little less power"),
+        pytest.param(value("PCIe Generation/Current", "5", "1"), id="a link that idles"),
+        pytest.param(value("Link Width/Current", "16x", "8x"), id="half the lanes in a virtual machine"),
+        pytest.param(nvlink("NVIDIA A100-PCIE-40GB", *[OLD_NO_LINK] * 2), id="no bridges"),
+        pytest.param(nvlink("NVIDIA H100 NVL", *[NO_LINK] * 2), id="no bridges, as newer drivers say it"),
+        pytest.param(nvlink("NVIDIA A30", UP, UP, OLD_NO_LINK, OLD_NO_LINK), id="a bridge on two of four"),
+        pytest.param(nvlink("Tesla V100-SXM2-16GB", *[HALF_UP] * 4), id="half of a board"),
+        pytest.param(nvlink(MODEL, NO_LINK), id="one card of a board"),
     ],
 )
 def test_a_healthy_host_has_no_finding(probes: Mapping[str, Probe]) -> None:
@@ -345,6 +433,90 @@ def test_eight_cards_are_eight() -> None:
     head, _, block = recorded("nvidia-smi-q.txt").partition("GPU 00000000:00:06.0\n")
     text = head + "".join(f"GPU 00000000:{n:02X}:00.0\n{block}" for n in range(8))
     assert [card.bus[9:11] for card in smi.cards(text)] == [f"{n:02X}" for n in range(8)]
+
+
+def several(*models: str, memory: str = "81559 MiB", cards: int = 0, **stated: object) -> HostView:
+    """A host with such cards; those of other models than the recorded one have so much memory."""
+    head, _, block = recorded("nvidia-smi-q.txt").partition("GPU 00000000:00:06.0\n")
+    blocks = [
+        block.replace(MODEL, model).replace("81559 MiB", "81559 MiB" if model == MODEL else memory)
+        for model in models
+    ]
+    text = head + "".join(f"GPU 00000000:{n:02X}:00.0\n{block}" for n, block in enumerate(blocks))
+    pci = "".join(f"0000:{n:02x}:00.0 0x030200 0x2330\n" for n in range(len(models)))
+    probes = {"gpu_query": said(text), "gpu_pci": said(pci), "container_start": MISSING}
+    return host(probes=probes, cards=cards or len(models), **stated)
+
+
+@pytest.mark.parametrize(
+    ("model", "memory"),
+    [
+        ("NVIDIA DGX Display", "4096 MiB"),
+        ("NVIDIA T400 4GB", "N/A"),
+        ("NVIDIA T1000 8GB", "8192 MiB"),
+        ("Quadro P620", "2048 MiB"),
+    ],
+)
+def test_a_card_for_a_display_is_not_counted(model: str, memory: str) -> None:
+    """No such host was at hand: a recorded card under another name."""
+    assert diagnosed([several(*[MODEL] * 4, model, memory=memory, cards=4)]) == []
+    (finding,) = diagnosed([several(*[MODEL] * 3, model, memory=memory, cards=4)])
+    assert (finding.code, finding.detail) == ("gpu_count", "nvidia-smi lists 3 cards, the inventory states 4")
+    alone = several(model, memory=memory)
+    assert [each.code for each in diagnosed([alone])] == ["gpu_model"]
+    stated = several(model, memory=memory, card_model=model)
+    assert diagnosed([stated]) == []
+
+
+def test_sixteen_cards_are_counted_and_a_text_that_was_cut_is_not() -> None:
+    """The recorded card, of which one takes 14 kB in whole, sixteen and eighty times."""
+    extra = "        Filled : " + "x" * 12_000 + "\n"
+    for count in (16, 80):
+        view = several(*[MODEL] * count)
+        text = view.probe("gpu_query").out.replace("    Processes  ", f"{extra}    Processes  ")
+        answer = {"probes": {"gpu_query": {"status": 0, "out": text}}}
+        assert list(rules_gpu.check([views.view("gpu1", answer, view.stated)])) == []
+
+
+def test_the_probe_keeps_as_much_as_the_rules_read(probe: Any) -> None:
+    looks = probe.looks_gpu({})
+    assert {name: look.most for name, look in looks.items() if look.most != MOST} == LONG
+
+
+def test_the_probe_asks_for_no_faults_of_programs(probe: Any) -> None:
+    """journalctl has regular expressions of Perl, as Python has."""
+    asked = re.compile(probe.FAULTS)
+    assert all(asked.search(PLAIN.format(text)) for text in (*BAD, "131, x"))
+    assert not any(asked.search(PLAIN.format(f"{number}, x")) for number in (13, 31, 43, 45))
+    assert asked.search(SXID.format("Fatal"))
+    assert not asked.search(SXID.format("Non-fatal"))
+
+
+def test_a_damaged_inforom_hides_no_other_fault() -> None:
+    """Every call of nvidia-smi then ends with status 14 and a last line."""
+    last = "WARNING: infoROM is corrupted at gpu 0000:00:06.0\n"
+    outs = {
+        "gpu_query": recorded("nvidia-smi-q.txt"),
+        "gpu_processes": BUSY,
+        "gpu_nvlink": NVLINK,
+        "gpu_topology": PAIR.format("SYS"),
+    }
+    view = host(probes={name: said(out + last, 14) for name, out in outs.items()})
+    linked = host("gpu2", {"gpu_topology": said(PAIR.format("NV18"))})
+    codes = [each.code for each in diagnosed([linked, view])]
+    assert codes == ["gpu_inforom_damaged", "gpu_busy", "nvlink_inactive", "gpu_topology_differs"]
+
+
+def test_one_more_adapter_is_no_other_topology() -> None:
+    def topology(adapters: int) -> Probe:
+        names = "".join(f"NIC{n}\t" for n in range(adapters))
+        head = f"\t\x1b[4mGPU0\tGPU1\t{names}CPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+        links = "SYS\t" * adapters
+        rows = f"GPU0\t X \tNV12\t{links}0-15\t0\t\tN/A\nGPU1\tNV12\t X \t{links}0-15\t0\t\tN/A\n"
+        return said(head + rows + "NIC0\tSYS\tSYS\t X \n")
+
+    hosts = [host(f"gpu{n}", {"gpu_topology": topology(n)}) for n in (2, 2, 3)]
+    assert diagnosed(hosts) == []
 
 
 def test_two_models_in_one_host_are_told() -> None:

@@ -7,10 +7,8 @@ laid out by the PCI Express specification.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -229,20 +227,6 @@ def test_answers_of_another_shape_are_no_crash(text: str) -> None:
 
 
 # --- Access Control Services, as the look reads them ----------------------------------------------------
-
-PROBE = Path(__file__).resolve().parent.parent / "roles" / "doctor_probe" / "files" / "probe.py"
-
-
-@pytest.fixture(scope="module")
-def probe() -> Any:
-    spec = importlib.util.spec_from_file_location("probe", PROBE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:  # the folder is one that is sent to hosts
-        patch.setattr(sys, "dont_write_bytecode", True)
-        spec.loader.exec_module(module)
-    return module
 
 
 def config(*capabilities: tuple[int, int, bytes], size: int = 4096) -> bytes:

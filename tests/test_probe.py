@@ -222,11 +222,13 @@ def test_what_a_program_leaves_running_is_not_waited_for_and_ended(tmp_path: Pat
 def test_output_is_cut(tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.write_bytes(b"\xff" * 1_000_000)
-    looks = f"{{'endless': command('yes', seconds=1), 'file': read({str(big)!r})}}"
+    longer = f"command('cat', {str(big)!r}, most=300_000)"
+    looks = f"{{'endless': command('yes', seconds=1), 'file': read({str(big)!r}), 'longer': {longer}}}"
     probes = look(looks)
     assert probes["endless"]["out"] == "y\n" * 100_000
     assert probes["endless"]["why"] == "timeout"
     assert probes["file"]["out"] == "\N{REPLACEMENT CHARACTER}" * 200_000
+    assert probes["longer"]["out"] == "\N{REPLACEMENT CHARACTER}" * 300_000
 
 
 def test_what_is_missing_is_no_error(tmp_path: Path) -> None:

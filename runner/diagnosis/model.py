@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 SEVERITIES = ("blocking", "warning", "info")  # the worst first; info leaves a host ready
+MOST = 200_000  # characters of a probe's output
+LONG = {"gpu_query": 1_000_000}  # ... of those that need more: one card takes 14 kB
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
     """What one look at a host gave. ``status`` is None where it did not end by itself, or did not start.
 
-    ``out`` and ``err`` are text of at most 200 kB; ``why`` is None, "missing" (no such program or file),
-    "timeout" or "needs root". ``argv`` is what ran: ("read", PATH...) for files, ("python", NAME) for
-    functions.
+    ``out`` and ``err`` are text of at most ``MOST`` characters, or as ``LONG`` has it; ``why`` is None,
+    "missing" (no such program or file), "timeout" or "needs root". ``argv`` is what ran: ("read", PATH...)
+    for files, ("python", NAME) for functions.
     """
 
     argv: tuple[str, ...] = ()

@@ -31,6 +31,14 @@ RULES = (
         "write into cluster_card_model what nvidia-smi shows: what can run, and the tables, go by it",
     ),
     Rule(
+        "gpu_needs_reset",
+        "blocking",
+        "A card is lost, or needs a reset",
+        "the driver does not reach the card, or asks for its reset after a fault",
+        "reset the card (nvidia-smi --gpu-reset) when nothing runs there, or reboot; read the kernel log for "
+        "NVRM, and have the card looked at where it comes back",
+    ),
+    Rule(
         "gpu_ecc_errors",
         "blocking",
         "A card has memory errors that were not corrected",
@@ -53,6 +61,20 @@ RULES = (
         "failed",
     ),
     Rule(
+        "gpu_memory_worn",
+        "blocking",
+        "The memory of a card is beyond repair",
+        "it had more errors than NVIDIA allows, or no spare memory is left",
+        "have the card tested and replaced",
+    ),
+    Rule(
+        "gpu_repair_pending",
+        "warning",
+        "A card waits for a repair of its own",
+        "a part of its memory or of its processors is broken; a spare one takes its place at the next reset",
+        "reset the card (nvidia-smi --gpu-reset) when nothing runs there, or reboot",
+    ),
+    Rule(
         "gpu_xid",
         "warning",
         "The driver has reported a fault of a card since the host started",
@@ -72,6 +94,28 @@ RULES = (
         "A card is divided into instances (MIG)",
         "MIG mode is on: a process gets a part of the card",
         "nvidia-smi -mig 0 on this host when nothing runs there, then reset the card",
+    ),
+    Rule(
+        "gpu_setting_pending",
+        "warning",
+        "A setting of a card changes at its next reset",
+        "ECC or MIG was switched, and the card was not reset since",
+        "reset the card (nvidia-smi --gpu-reset) when nothing runs there or reboot, or switch it back "
+        "(nvidia-smi -e, nvidia-smi -mig)",
+    ),
+    Rule(
+        "gpu_power_limit",
+        "warning",
+        "The power limit of a card is far below its default",
+        "somebody has lowered it, or a service does at each start",
+        "nvidia-smi -pl with the default limit on this host; look for the service that lowers it",
+    ),
+    Rule(
+        "gpu_pcie_width",
+        "warning",
+        "A card uses fewer PCIe lanes than it could",
+        "the card or a riser does not sit well, a lane is broken, or the slot has fewer lanes",
+        "look up the slot's lanes in the board's manual; have the card seated anew, or the riser replaced",
     ),
     Rule(
         "gpu_compute_mode",
@@ -99,9 +143,17 @@ RULES = (
 )
 
 MOST_RETIRED = 62  # a card is replaced from here on (azure_gpu_ecc.nhc, azurehpc-health-checks)
-# Faults of hardware, by Azure's list in azurehpc-health-checks; others are of programs.
+LEAST_POWER = 0.9  # of the default limit
+SMALL_MB = 8192  # memory of a card that is there for a display, at most
+_DISPLAY = re.compile(r"(?:nvidia )?(?:dgx display|(?:quadro )?t\d{3,4}\b)")
+# Faults of hardware, by Azure's list in azurehpc-health-checks and, the second, by NVIDIA's catalog of Xid
+# errors; others are of programs.
 BAD_XIDS = frozenset((48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 92, 119, 120))
-_XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+)")
+BAD_XIDS |= {46, 61, 94, 95, 110, 136, 140, 143, 156, 158, 171, 172}
+NVLINK_XIDS = range(144, 151)  # of NVLink 5; their line says whether it is fatal
+RECOVERY_XID = 154
+_XID = re.compile(r"NVRM: Xid \([^)]{0,80}\): (\d{1,4})\b")
+_RECOVERY = re.compile(r" to 0x[0-9a-fA-F]{1,8} \((?!None\))")
 _SLOWED = re.compile(r"Clocks (?:Event|Throttle) Reasons/(?:.*/)?(?:HW|SW Thermal)[A-Za-z ]*Slowdown")
 # The recorded names may go on ("SRAM Uncorrectable SEC-DED"). Volta has sections Single Bit and Double Bit,
 # with lines for each kind of memory, in their place (NVIDIA's manual of nvidia-smi).
@@ -112,11 +164,14 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
     """Yield what is wrong with the cards of hosts that have some."""
     for host in hosts:
         if host.stated.has_gpus:
-            cards = smi.listed(host)
-            yield from _count(host, cards)
+            there = _for_training(host)
+            cards = [card for card in there if not card.lost]
+            yield from _count(host, there)
             yield from _model(host, cards)
+            yield from _reset(host, there)
             yield from _memory(host, cards)
             yield from _settings(host, cards)
+            yield from _limits(host, cards)
             yield from _throttled(host, cards)
             yield from _xid(host)
             yield from _busy(host)
@@ -129,14 +184,28 @@ def _one(code: str, host: HostView, lines: Sequence[str], detail: str) -> Iterat
         yield Finding(code, host.name, lines[0] + more, detail)
 
 
+def _for_training(host: HostView) -> Sequence[smi.Card]:
+    """All cards; beside those of the stated model without one that is there for a display."""
+    cards = smi.listed(host)
+    stated = [same_model(host.stated.card_model, card.model) for card in cards]
+    if not any(stated):
+        return cards
+    return [card for card, ours in zip(cards, stated, strict=True) if ours or not _for_display(card)]
+
+
+def _for_display(card: smi.Card) -> bool:
+    small = 0 < card.number("FB Memory Usage/Total") <= SMALL_MB
+    return small or _DISPLAY.match(card.model.lower()) is not None
+
+
 def _count(host: HostView, cards: Sequence[smi.Card]) -> Iterator[Finding]:
     query, stated = host.probe("gpu_query"), host.stated.cards
-    if query.status not in (0, 6, 14):
+    if query.status not in (0, 6, 14) or smi.is_cut(host):
         return  # nothing is known; why is a finding of the driver
     on_bus = sum(device.is_gpu for device in smi.devices_of(host))
     shown = query.out.strip().splitlines()[:1] if query.status == 6 else []
     line = shown[0] if shown else f"Attached GPUs : {len(cards)}"
-    bus = f"; {on_bus} are on the PCI bus" if on_bus != len(cards) else ""
+    bus = f"; {on_bus} are on the PCI bus" if on_bus != len(smi.listed(host)) else ""
     text = f"nvidia-smi lists {len(cards)} cards, the inventory states {stated}{bus}"
     if len(cards) != stated:
         yield Finding("gpu_count" if len(cards) < stated else "gpu_count_more", host.name, line, text)
@@ -155,7 +224,13 @@ def same_model(stated: str, model: str) -> bool:
 
 
 def _memory(host: HostView, cards: Sequence[smi.Card]) -> Iterator[Finding]:
-    wrong: dict[str, list[str]] = {"gpu_ecc_errors": [], "gpu_retired_pages": [], "gpu_remapped_rows": []}
+    wrong: dict[str, list[str]] = {
+        "gpu_ecc_errors": [],
+        "gpu_retired_pages": [],
+        "gpu_remapped_rows": [],
+        "gpu_memory_worn": [],
+        "gpu_repair_pending": [],
+    }
     for card in cards:
         for path in card.values:
             if _UNCORRECTED.fullmatch(path) and card.number(path):
@@ -167,11 +242,15 @@ def _memory(host: HostView, cards: Sequence[smi.Card]) -> Iterator[Finding]:
             ("gpu_retired_pages", "Retired Pages/Pending Page Blacklist"),
             ("gpu_remapped_rows", "Remapped Rows/Pending"),
             ("gpu_remapped_rows", "Remapped Rows/Remapping Failure Occurred"),
+            ("gpu_memory_worn", "ECC Errors/Unrepairable Memory"),
+            ("gpu_memory_worn", "ECC Errors/Aggregate/SRAM Threshold Exceeded"),
+            ("gpu_repair_pending", "ECC Errors/Channel Repair Pending"),
+            ("gpu_repair_pending", "ECC Errors/TPC Repair Pending"),
         ):
             if card.said(path) == "Yes":
                 wrong[code].append(_shown(card, path))
     for code, lines in wrong.items():
-        yield from _one(code, host, lines, "nvidia-smi -q shows it of the memory of a card")
+        yield from _one(code, host, lines, "nvidia-smi -q shows it of a card")
 
 
 def _shown(card: smi.Card, *paths: str) -> str:
@@ -180,14 +259,45 @@ def _shown(card: smi.Card, *paths: str) -> str:
     return f"GPU {card.bus}: {said}"
 
 
+def _reset(host: HostView, cards: Sequence[smi.Card]) -> Iterator[Finding]:
+    asks, lines = "GPU Recovery Action", []
+    for card in cards:
+        if path := card.lost or (asks if card.said(asks).startswith(("Reset", "Reboot", "Drain")) else ""):
+            lines.append(_shown(card, path))
+    yield from _one("gpu_needs_reset", host, lines, "programs on such a card fail")
+
+
 def _settings(host: HostView, cards: Sequence[smi.Card]) -> Iterator[Finding]:
-    for code, path, right, text in (
-        ("gpu_mig", "MIG Mode/Current", ("Disabled", "N/A"), "a rank would get a part of a card"),
-        ("gpu_compute_mode", "Compute Mode", ("Default",), "a rank may be refused the card"),
-        ("gpu_persistence_off", "Persistence Mode", ("Enabled",), "cards go to sleep between two runs"),
+    for code, path, wrong, text in (
+        ("gpu_mig", "MIG Mode/Current", "Enabled", "a rank would get a part of a card"),
+        ("gpu_compute_mode", "Compute Mode", "(?:Exclusive_.*|Prohibited)", "a rank may be refused the card"),
+        ("gpu_persistence_off", "Persistence Mode", "Disabled", "cards go to sleep between two runs"),
     ):
-        lines = [_shown(card, path) for card in cards if card.said(path) not in ("", *right)]
+        lines = [_shown(card, path) for card in cards if re.fullmatch(wrong, card.said(path))]
         yield from _one(code, host, lines, text)
+    pending = [
+        _shown(card, f"{mode}/Current", f"{mode}/Pending")
+        for card in cards
+        for mode in ("ECC Mode", "Ecc Mode", "MIG Mode")  # Ecc: until driver 510
+        if {card.said(f"{mode}/Current"), card.said(f"{mode}/Pending")} == {"Enabled", "Disabled"}
+    ]
+    yield from _one("gpu_setting_pending", host, pending, "it takes effect at the next reset")
+
+
+def _limits(host: HostView, cards: Sequence[smi.Card]) -> Iterator[Finding]:
+    """Power and PCIe lanes. The generation of PCIe is lower while a card idles, the lanes stay as many."""
+    power, narrow = [], []
+    limit, default = (f"GPU Power Readings/{name} Power Limit" for name in ("Current", "Default"))
+    width, most = (f"PCI/GPU Link Info/Link Width/{name}" for name in ("Current", "Max"))
+    for card in cards:
+        if 0 < card.number(limit) < LEAST_POWER * card.number(default):
+            power.append(_shown(card, limit, default))
+        # A virtual machine does not see the slot, which may have half the lanes.
+        slot = card.number("PCI/GPU Link Info/PCIe Generation/Host Max")
+        if 0 < card.number(width) * (1 if slot else 2) < card.number(most):
+            narrow.append(_shown(card, width, most))
+    yield from _one("gpu_power_limit", host, power, "figures of this host would be too low")
+    yield from _one("gpu_pcie_width", host, narrow, "data reaches the card more slowly")
 
 
 def _throttled(host: HostView, cards: Sequence[smi.Card]) -> Iterator[Finding]:
@@ -205,13 +315,20 @@ def _xid(host: HostView) -> Iterator[Finding]:
     found = [
         (line.strip(), seen) for line in host.text("gpu_xid").splitlines() if (seen := _XID.search(line))
     ]
-    lines = [line for line, seen in found if int(seen[2]) in BAD_XIDS]
-    numbers = sorted({int(seen[2]) for _, seen in found} & BAD_XIDS)
-    yield from _one("gpu_xid", host, lines, f"Xid {', '.join(map(str, numbers))}")
+    bad = {line: int(seen[1]) for line, seen in found if _is_hardware(int(seen[1]), line)}
+    yield from _one("gpu_xid", host, list(bad), f"Xid {', '.join(map(str, sorted(set(bad.values()))))}")
+
+
+def _is_hardware(number: int, line: str) -> bool:
+    if number in NVLINK_XIDS:
+        return re.search(r"\bFatal\b", line) is not None
+    if number == RECOVERY_XID:
+        return _RECOVERY.search(line) is not None
+    return number in BAD_XIDS
 
 
 def _busy(host: HostView) -> Iterator[Finding]:
-    running = list(smi.processes(host.text("gpu_processes")))
+    running = list(smi.processes(smi.told(host, "gpu_processes")))
     names = ", ".join(f"{name} (process {pid}, {memory})" for pid, name, memory in running)
     lines = [f"{pid}, {name}, {memory}" for pid, name, memory in running]
     yield from _one("gpu_busy", host, lines, f"{names}: left as they are")

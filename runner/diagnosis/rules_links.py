@@ -19,6 +19,14 @@ RULES = (
         "stays",
     ),
     Rule(
+        "nvswitch_sxid",
+        "warning",
+        "An NVSwitch has reported a fatal fault since the host started",
+        "a link of NVLink or the switch itself failed",
+        "look the number up in NVIDIA's list of SXid errors (fabric manager user guide); reset all cards and "
+        "switches or reboot, and have the board looked at where it comes back",
+    ),
+    Rule(
         "gpu_topology_differs",
         "warning",
         "The cards of one host are linked in another way than those of the others",
@@ -54,6 +62,13 @@ RULES = (
         "read journalctl -u nvidia-fabricmanager, restart it, and reset the cards or reboot if it stays so",
     ),
     Rule(
+        "fabric_unhealthy",
+        "warning",
+        "The fabric of the NVSwitches serves a card badly",
+        "links of the card or of a switch are down, or it is set up in a wrong way",
+        "read journalctl -u nvidia-fabricmanager and the kernel log for SXid; reset the cards or reboot",
+    ),
+    Rule(
         "acs_on",
         "warning",
         "PCIe bridges redirect traffic between devices (ACS)",
@@ -76,6 +91,10 @@ _ON = re.compile(r"\b(?:intel_iommu=on|amd_iommu=(?:on|force_isolation)|iommu=(?
 # Bits of the control register, by the PCI Express specification: source validation, redirection of requests
 # and of completions, upstream forwarding.
 _REDIRECTS = 0x1D
+# Cards whose board links them all, by their names; others have NVLink where bridges are fitted.
+_LINKED = re.compile(r"SXM\d|\b(?:H100 80GB HBM3|H200|H800|H20|B200|B300|GB200|GB300)(?: \(|$)")
+_ALL_DOWN = "all links are inactive"
+_SXID = re.compile(r"nvidia-nvswitch\d{1,3}: SXid \([^)]{0,80}\): (\d{1,6}), Fatal\b")
 
 
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
@@ -83,11 +102,12 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
     ours = [host for host in hosts if host.stated.has_gpus]
     for host in ours:
         yield from _nvlink(host)
+        yield from _switch(host)
         yield from _fabric_manager(host)
         yield from _fabric(host)
         yield from _iommu(host)
         yield from _acs(host)
-    topologies = {host.name: "; ".join(smi.topology(host.text("gpu_topology"))) for host in ours}
+    topologies = {host.name: "; ".join(smi.topology(smi.told(host, "gpu_topology"))) for host in ours}
     for name, rows, usual in unlike(topologies):
         row, other = next(
             ((one, two) for one, two in zip(rows.split("; "), usual.split("; "), strict=False) if one != two),
@@ -97,15 +117,47 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
 
 
 def _nvlink(host: HostView) -> Iterator[Finding]:
-    card, lines = "", []
-    for line in host.text("gpu_nvlink").splitlines():
+    """Links that are down, where others of the kind are up or all should be.
+
+    The same links down on every card lead to cards that are not there: a virtual machine has some of a board.
+    """
+    cards: list[tuple[str, list[str]]] = []  # the line of a card, and those of its links
+    for line in smi.told(host, "gpu_nvlink").splitlines():
         if line.startswith("GPU "):
-            card = line.partition(":")[0]
-        elif "<inactive>" in line:
-            lines.append(f"{card}: {line.strip()}")
+            cards.append((line.strip(), []))
+        elif cards and ("Link " in line or _ALL_DOWN in line.lower()):
+            cards[-1][1].append(line.strip())
+    cards = [(head, links) for head, links in cards if links]
+    down = [[line for line in links if _is_down(line)] for _, links in cards]
+    whole = [len(links) == len(lost) for (_, links), lost in zip(cards, down, strict=True)]
+    alike = len(set(map(len, down))) == 1
+    if alike and (all(whole) if len(cards) == 1 else not all(whole)):
+        return
+    lines = [
+        f"{head.partition(':')[0]}: {line}"
+        for (head, _), lost, all_down in zip(cards, down, whole, strict=True)
+        if not all_down or _LINKED.search(head)
+        for line in lost
+    ]
     if lines:
         count = f"{len(lines)} link{'s' if len(lines) > 1 else ''} of NVLink without service"
+        if _ALL_DOWN in lines[0].lower():
+            count = "no link of NVLink is in service there"
         yield Finding("nvlink_inactive", host.name, lines[0], count)
+
+
+def _is_down(line: str) -> bool:
+    return "<inactive>" in line or _ALL_DOWN in line.lower()
+
+
+def _switch(host: HostView) -> Iterator[Finding]:
+    """Lines of the kernel's log in the form of NVIDIA's fabric manager user guide."""
+    found = [
+        (line.strip(), seen[1]) for line in host.text("gpu_xid").splitlines() if (seen := _SXID.search(line))
+    ]
+    if found:
+        numbers = ", ".join(sorted({number for _, number in found}))
+        yield Finding("nvswitch_sxid", host.name, found[0][0], f"SXid {numbers}")
 
 
 def _fabric_manager(host: HostView) -> Iterator[Finding]:
@@ -131,11 +183,17 @@ def _fabric_manager(host: HostView) -> Iterator[Finding]:
 
 
 def _fabric(host: HostView) -> Iterator[Finding]:
-    for card in smi.listed(host):
+    cards = [card for card in smi.listed(host) if not card.lost]
+    for card in cards:
         state, status = card.said("Fabric/State"), card.said("Fabric/Status")
-        if state not in ("", "N/A", "Completed") or status not in ("", "N/A", "Success"):
+        if state not in ("", "N/A", "Not Supported", "Completed") or status not in ("", "N/A", "Success"):
             line = f"GPU {card.bus}: Fabric, State : {state}, Status : {status}"
             yield Finding("fabric_not_ready", host.name, line, "CUDA does not start on such a card")
+            return
+    for card in cards:
+        if (health := card.said("Fabric/Health/Summary")) in ("Unhealthy", "Limited Capacity"):
+            line = f"GPU {card.bus}: Fabric, Health, Summary : {health}"
+            yield Finding("fabric_unhealthy", host.name, line, "collectives are slower or fail")
             return
 
 

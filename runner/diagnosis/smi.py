@@ -10,12 +10,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.diagnosis.model import HostView
+from runner.diagnosis.model import LONG, HostView
 
 _VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CARD = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])$")
-_PROCESS = re.compile(r"(\d+), (.*), ([^,]*)$")
+_PROCESS = re.compile(r"(\d{1,10}), (.*), ([^,]*)$")
+# What stands in place of a value that the driver could not get (texts of NVML's errors).
+_LOST = re.compile(r"\[?(?:GPU is lost|GPU requires reset)\b.*")
+_NO_VALUE = re.compile(r"\[?(?:Unknown Error|ERR!)\]?")
+# Values that a card of use always has; others may be unknown of some makes.
+_ALWAYS = ("Product Name", "Persistence Mode", "MIG Mode/Current", "Compute Mode")
 
 LOOKS = ("gpu_query", "gpu_processes", "gpu_topology", "gpu_nvlink")  # calls of nvidia-smi
 PATIENCE_S = 15.0  # waking sleeping cards may take longer than a deadline that the inventory made shorter
@@ -46,8 +51,17 @@ class Card:
 
     def number(self, path: str) -> int:
         """The whole number that a value starts with, 0 where it has none ("N/A")."""
-        found = re.match(r"\d+", self.said(path))
+        found = re.match(r"\d{1,15}", self.said(path))
         return int(found[0]) if found else 0
+
+    @property
+    def lost(self) -> str:
+        """The path of a value that shows that the driver does not reach the card, "" where none does."""
+        for path, value in self.values.items():
+            dead = _LOST.fullmatch(value) and not path.startswith("Processes")
+            if dead or (path in _ALWAYS and _NO_VALUE.fullmatch(value)):
+                return path
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +120,20 @@ def cards(text: str) -> tuple[Card, ...]:
 
 
 def listed(host: HostView) -> tuple[Card, ...]:
-    """The cards that nvidia-smi lists on a host; status 14, a damaged infoROM, comes with the whole list."""
-    query = host.probe("gpu_query")
-    return cards(query.out) if query.status in (0, 14) else ()
+    """The cards that nvidia-smi lists on a host; of a text that was cut those that are whole."""
+    found = cards(told(host, "gpu_query"))
+    return found[:-1] if is_cut(host) else found
+
+
+def told(host: HostView, name: str) -> str:
+    """What a look by nvidia-smi gave; status 14, a damaged infoROM, comes with the whole output."""
+    probe = host.probe(name)
+    return probe.out if probe.status in (0, 14) else ""
+
+
+def is_cut(host: HostView) -> bool:
+    """Whether nvidia-smi -q said more than is kept."""
+    return len(host.probe("gpu_query").out.encode()) >= LONG["gpu_query"]
 
 
 def hangs(host: HostView) -> bool:
@@ -188,11 +213,11 @@ def processes(text: str) -> Iterator[tuple[int, str, str]]:
 def topology(text: str) -> tuple[str, ...]:
     """The rows of cards in ``nvidia-smi topo -m``, one space between links, without colours.
 
-    Of each row the links alone: the columns that the head names, up to that of the processors.
+    Of each row the links to cards alone: adapters and processors have columns behind them.
     """
     lines = _COLOUR.sub("", text).splitlines()
     head = next((line for line in lines if "CPU Affinity" in line), "")
-    columns = len(head.split("CPU Affinity")[0].split())
+    columns = len(re.findall(r"\bGPU\d+", head))
     rows = (line.split() for line in lines if re.match(r"GPU\d+\s", line) and line != head)
     return tuple(" ".join(row[: columns + 1]) for row in rows)
 
@@ -210,7 +235,7 @@ def devices(text: str) -> tuple[Device, ...]:
 
 def dma_buf(devices: Sequence[Device], loaded: Module | None, kernel: str) -> bool:
     """Whether cards can be registered for RDMA through DMA-BUF: open module, Turing or newer, kernel 5.12."""
-    release = re.match(r"(\d+)\.(\d+)", kernel)
+    release = re.match(r"(\d{1,4})\.(\d{1,4})", kernel)
     if release is None or loaded is None or not loaded.is_open:
         return False
     gpus = [each for each in devices if each.is_gpu]

@@ -36,6 +36,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 CUT = 200000  # bytes of each stream that are kept
+LONG = 1000000  # ... of a look at all cards, of which one takes 14 kB
 DEADLINE_S = 20.0
 FILES_S = 3.0  # how long a file system may take to tell its size
 MOUNTS_S = 8.0  # ... and one of a file server, which may have much to do
@@ -72,12 +73,13 @@ Answer = Dict[str, Any]
 
 
 class Look(NamedTuple):
-    """What is asked: ``argv``, or ``function`` that returns text. ``seconds`` is its deadline."""
+    """What is asked: ``argv``, or ``function`` that returns text; its deadline, and what is kept at most."""
 
     argv: Tuple[str, ...]
     seconds: float = 10.0
     root: bool = False
     function: Optional[Callable[[Request], str]] = None
+    most: int = CUT
 
 
 class Unanswered(Exception):
@@ -88,9 +90,9 @@ class Unanswered(Exception):
         self.why = why
 
 
-def command(*argv: str, seconds: float = 10.0, root: bool = False) -> Look:
+def command(*argv: str, seconds: float = 10.0, root: bool = False, most: int = CUT) -> Look:
     """A program and its arguments; never through a shell."""
-    return Look(argv, seconds, root)
+    return Look(argv, seconds, root, None, most)
 
 
 def read(*paths: str, root: bool = False) -> Look:
@@ -492,6 +494,8 @@ LOCKS = (
     *("/etc/apt/preferences.d/*", "/etc/dnf/plugins/versionlock.*", "/etc/dnf/versionlock.toml"),
     "/etc/zypp/locks",
 )
+# Of cards and switches; without faults of programs, of which one can leave thousands.
+FAULTS = r"NVRM: Xid \([^)]*\): (?!(?:13|31|43|45)\b)|SXid \([^)]*\): \d+, Fatal"
 NVIDIA, BRIDGE = "0x10de", 0x0604
 SECOND_PART, ACS = 0x100, 0x000D  # of a PCI device's configuration: where its extended capabilities begin
 
@@ -581,9 +585,9 @@ def looks_gpu(request: Request) -> Dict[str, Look]:
         return {}
     form = "${db:Status-Abbrev} ${Package} ${Version}\\n"
     apps = "--query-compute-apps=pid,process_name,used_gpu_memory"
-    seen = ("--no-pager", "--quiet", "--lines=200", "--output=cat", "--grep=NVRM: Xid")
+    seen = ("--no-pager", "--quiet", "--lines=200", "--output=cat", "--grep=" + FAULTS)
     return {
-        "gpu_query": command("nvidia-smi", "-q", seconds=SMI_S),
+        "gpu_query": command("nvidia-smi", "-q", seconds=SMI_S, most=LONG),
         "gpu_processes": command("nvidia-smi", apps, "--format=csv", seconds=SMI_S),
         "gpu_topology": command("nvidia-smi", "topo", "-m", seconds=SMI_S),
         "gpu_nvlink": command("nvidia-smi", "nvlink", "-s", seconds=SMI_S),
@@ -778,11 +782,12 @@ def run(look: Look, argv: Tuple[str, ...], request: Request, deadline: float) ->
             return answer(look.argv, None, why="needs root")
         # What root runs can only be killed by root.
         words = [sudo, "-n", timeout, "-s", "KILL", "%.1f" % (deadline - time.monotonic()), *words]
-    status, out, err = run_until(words, deadline)
+    status, out, err = run_until(words, deadline, look.most)
     if len(words) > len(argv) and status == 1 and "sudo:" in err and not out:
         return answer(look.argv, None, "", err, "needs root")
     late = status is None or (len(words) > len(argv) and status in (137, -9))
-    return answer(look.argv, None if late else status, out, err, "timeout" if late else None)
+    said = answer(look.argv, None if late else status, "", err, "timeout" if late else None)
+    return dict(said, out=out)
 
 
 def found(program: str) -> Optional[str]:
@@ -796,7 +801,7 @@ def found(program: str) -> Optional[str]:
     return None
 
 
-def run_until(words: List[str], deadline: float) -> Tuple[Optional[int], str, str]:
+def run_until(words: List[str], deadline: float, most: int = CUT) -> Tuple[Optional[int], str, str]:
     """The exit status, None where it did not end in time, and what it wrote until then."""
     environment = dict(os.environ, LC_ALL="C", LANGUAGE="C", TERM="dumb")
     try:
@@ -812,7 +817,7 @@ def run_until(words: List[str], deadline: float) -> Tuple[Optional[int], str, st
         return 126, "", "%s: %s" % (words[0], error.strerror)
     _groups[child.pid] = child
     try:
-        in_time, out, err = drain(child, deadline)
+        in_time, out, err = drain(child, deadline, most)
     finally:
         kill(child)
         _groups.pop(child.pid, None)
@@ -823,7 +828,7 @@ def text_of(kept: bytearray) -> str:
     return bytes(kept).decode("utf-8", "replace")
 
 
-def drain(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[bool, bytearray, bytearray]:
+def drain(child: "subprocess.Popen[bytes]", deadline: float, most: int) -> Tuple[bool, bytearray, bytearray]:
     """Whether a program ends in time, and what it writes; what it leaves running is not waited for."""
     kept = (bytearray(), bytearray())
     with contextlib.ExitStack() as open_now:
@@ -836,7 +841,7 @@ def drain(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[bool, byte
             ready = waiting.select(0 if last else 0.05)
             for key, _ in ready:
                 block = os.read(key.fd, 65536)
-                key.data.extend(block[: max(0, CUT - len(key.data))])
+                key.data.extend(block[: max(0, most - len(key.data))])
                 if not block:
                     waiting.unregister(key.fileobj)
             if last and not ready:
