@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from kit import ROOT
+from plays import play, role
 
 ROLE = ROOT / "roles" / "container_runtime"
 RUNTIME = {"runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}}
@@ -192,3 +193,33 @@ def test_what_dpkg_has_is_seen() -> None:
     assert "no-such-package" not in seen["packages"]
     assert seen["unknown"] == ["nobody-of-that-name"]
     assert "nobody-of-that-name" in seen["outside"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("shm_size", "1 Gigabyte", "1 Gigabyte is no size"),
+        ("shm_size", "512MiB", ""),
+        ("shm_size", 1073741824, ""),
+        ("data_root", "relative/path", "relative/path is no absolute path"),
+        ("data_root", "//", "// is no absolute path"),
+        ("data_root", "/data/docker", ""),
+        ("insecure_registries", ["a:5000", "http://reg:5000"], "http://reg:5000 is not HOST:PORT"),
+        ("insecure_registries", ["reg:5000", "10.0.0.0/8"], ""),
+    ],
+)
+def test_values_that_docker_does_not_take_are_refused(
+    variable: str, value: object, sentence: str, tmp_path: Path
+) -> None:
+    seen = {"packages": {}, "daemon": None, "running": [], "unknown": [], "memlock": False}
+    known = {
+        "ansible_facts": {"distribution": "Debian"},
+        "__container_runtime_seen": seen,
+        "__container_runtime_engine": "docker.io",
+        "__container_runtime_packages": {"docker.io": []},
+        "__container_runtime_excludes": {"docker.io": []},
+        "__container_runtime_reconfigure": False,
+        f"container_runtime_{variable}": value,
+    }
+    said = play(tmp_path, role("container_runtime", "refuse"), "--check", fails=bool(sentence), **known)
+    assert sentence in said

@@ -51,3 +51,12 @@ def test_limits_that_differ_are_told_without_the_greeting(tmp_path: Path) -> Non
     real, wanted = variables["__host_limits_granted"], ["64", "64", "64"]
     said = play(tmp_path, ROLE, fails=True, **{**variables, "__host_limits_granted": wanted})
     assert f"memlock, stack, nofile {', '.join(real)}, not 64, 64, 64; see that sshd" in said
+
+
+@pytest.mark.parametrize("files", [0, 1023, 99999999999])
+def test_a_number_of_files_that_nobody_could_log_in_with_is_refused(tmp_path: Path, files: int) -> None:
+    known_here = {**known(tmp_path), "host_limits_nofile": files, "__host_limits_nofile": files}
+    assert f"host_limits_nofile is {files}, and must be from 1024 to " in play(
+        tmp_path, ROLE, fails=True, **known_here
+    )
+    assert not (tmp_path / "limits.d").exists()

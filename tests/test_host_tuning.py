@@ -43,6 +43,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Module
 def apply(settings: ModuleType, record: Path, *wanted: tuple[str, str, Any], check: bool = False) -> Any:
     asked = [{"kind": kind, "name": name, "value": value} for kind, name, value in wanted]
     done = settings.Settings(asked, settings.Record(str(record)))
+    done.refuse()
     done.restore(check)
     done.apply(check)
     return done
@@ -168,9 +169,39 @@ def test_broken_record_is_one_sentence(settings: ModuleType, tmp_path: Path, tex
 def test_a_value_the_kernel_does_not_give(settings: ModuleType, tmp_path: Path) -> None:
     """Of huge pages a kernel gives what memory it finds, and says how much by the file itself."""
     wanted = ("sysctl", "vm.nr_hugepages", 512)
-    done = apply(settings, tmp_path / "tuning.json", wanted)
-    assert "vm.nr_hugepages is no setting of this kernel" in done.refused[0]
     (tmp_path / "proc/sys/vm").mkdir(parents=True)
     (tmp_path / "proc/sys/vm/nr_hugepages").symlink_to("/dev/null")
     done = apply(settings, tmp_path / "tuning.json", wanted)
     assert "was set to 512 and is ; the kernel cannot give more now" in done.refused[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("vm.nosuchthing", 1, "host_tuning_sysctl: vm.nosuchthing is no setting of this kernel"),
+        ("vm.nr_hugepages", -1, "host_tuning_hugepages: -1 must be from 0 to 4096"),
+        ("vm.nr_hugepages", 100000000000, "must be from 0 to 4096"),
+    ],
+)
+def test_a_value_that_the_host_cannot_have_is_refused_before_anything(
+    settings: ModuleType, tmp_path: Path, name: str, value: int, sentence: str
+) -> None:
+    put(tmp_path / "proc/meminfo", "MemTotal:  8388608 kB\nHugepagesize:     2048 kB\n")
+    put(tmp_path / "proc/sys/vm/nr_hugepages", "0\n")
+    knob = put(tmp_path / "proc/sys/vm/swappiness", "60\n")
+    with pytest.raises(Exception, match=sentence):
+        apply(settings, tmp_path / "tuning.json", ("sysctl", "vm.swappiness", 10), ("sysctl", name, value))
+    assert (knob.read_text(), (tmp_path / "tuning.json").exists()) == ("60\n", False)
+
+
+def test_what_the_kernel_refuses_is_not_left_for_the_next_boot(settings: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/vm/swappiness").mkdir(parents=True)  # nobody can write that
+    file = tmp_path / "90-runkit-tuning.conf"
+    done = apply(
+        settings,
+        tmp_path / "tuning.json",
+        ("sysctl", "vm.swappiness", 10),
+        ("file", str(file), "vm.swappiness = 10\n"),
+    )
+    assert "vm.swappiness is not taken" in done.refused[0]
+    assert (file.exists(), (tmp_path / "tuning.json").exists()) == (False, False)

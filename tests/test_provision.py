@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 import yaml
 from kit import ROOT
+from plays import play
 
 from runner import provision
 from runner.io import ansible, events
@@ -309,6 +310,19 @@ def a_key(folder: Path, name: str) -> tuple[str, str, str]:
     kind, key, *_ = path.with_suffix(".pub").read_text().split()
     shown = subprocess.run(["ssh-keygen", "-lf", path], capture_output=True, text=True, check=True).stdout
     return kind, key, shown.split()[1]
+
+
+@pytest.mark.parametrize("source", ['10.0.0.1,command="id"', "10.0.0.1 10.0.0.2", "a\n", ""])
+def test_what_is_no_address_does_not_come_into_authorized_keys(tmp_path: Path, source: str) -> None:
+    tasks = [{"ansible.builtin.import_role": {"name": "ssh_trust"}}]
+    said = play(tmp_path, tasks, fails=True, ssh_trust_from=["10.0.0.0/8", source])
+    assert "is no address, network or pattern of hosts" in said
+
+
+def test_addresses_networks_and_patterns_are_sources() -> None:
+    document = yaml.safe_load((ROOT / "roles/ssh_trust/vars/main.yml").read_text())
+    for source in ("10.0.0.1", "10.0.0.0/8", "fe80::1%eth0", "*.example.org", "!node-?"):
+        assert re.match(document["__ssh_trust_source"], source), source
 
 
 def test_known_hosts(tmp_path: Path) -> None:

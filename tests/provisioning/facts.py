@@ -21,6 +21,7 @@ from provisioning.said import PACKAGES, UNITS, Facts, Said, names_of
 
 HERE = Path(__file__).resolve().parent
 LIMITS = """\
+1048576
 Max stack size            8388608              unlimited            bytes
 Max open files            1048576              1048576              files
 Max locked memory         8388608              8388608              bytes
@@ -66,7 +67,7 @@ ORDINARY: Facts = {
     "units": {"ssh": {"enabled": True, "active": True}, "sshd": {"enabled": True, "active": True}},
     "users": {"root": "root:x:0:0:root:/root:/bin/bash"},
     "commands": {
-        "cat /proc/1/limits /proc/1/status /proc/1/uid_map": LIMITS,
+        "cat /proc/sys/fs/nr_open /proc/1/limits /proc/1/status /proc/1/uid_map": LIMITS,
         "systemctl show --property=NeedDaemonReload --value nvidia-persistenced": "no",
     },
     "scripts": {"busy.py": "[]", "due.py": '{"driver": [], "system": [], "boot": ""}'},

@@ -97,6 +97,12 @@ class Settings:
         self.refused, self.notes, self.diff = [], [], []
         self.restored, self.set = [], []
 
+    def refuse(self):
+        """Raise Refused where the host cannot have a value, before anything is changed."""
+        said = [text for text in (kind.refusal() for kind in self.wanted.values()) if text]
+        if said:
+            raise Refused("; ".join(said))
+
     def restore(self, check):
         """Bring back what is recorded and not wanted, the newest first."""
         for entry in reversed(list(self.record.entries)):
@@ -127,8 +133,12 @@ class Settings:
                 self.write(key, kind, state, new)
 
     def write(self, key, kind, state, new):
-        """Set one; where that fails and left all as it was, there is nothing to bring back."""
-        if self.tried(kind.write) or kind.read() != state:
+        """Set one; where that fails and left all as it was, there is nothing to bring back.
+
+        What the kernel refused is not left in a file for the next boot.
+        """
+        waits = key[0] == "file" and self.refused
+        if (not waits and self.tried(kind.write)) or kind.read() != state:
             return
         del self.diff[-1], self.set[-1]
         for entry in [each for each in new if (each["kind"], each["name"]) == key]:
@@ -181,6 +191,7 @@ def main():
         settings = Settings(module.params["wanted"], Record(module.params["record"]))
         if not module.check_mode:
             settled()
+        settings.refuse()
         settings.restore(module.check_mode)
         settings.apply(module.check_mode)
     except (Refused, OSError) as error:

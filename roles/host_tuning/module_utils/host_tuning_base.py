@@ -66,6 +66,10 @@ class Kind:
     def record(self, state):
         return state
 
+    def refusal(self):
+        """Say why this host cannot have the value, before anything is changed; "" where it may."""
+        return ""
+
 
 class File(Kind):
     """A file of ours. What was there before is kept with its mode, or which folders were not there."""

@@ -42,9 +42,29 @@ class Sysctl(Knob):
         text = text_of(self.path)
         return None if text is None else " ".join(text.split())
 
+    def refusal(self):
+        if not os.path.exists(self.path) and not self.name.startswith(self.OF_MODULES):
+            return (
+                f"host_tuning_sysctl: {self.name} is no setting of this kernel; "
+                "correct the name, or leave it out"
+            )
+        most = self.most_pages() if self.name == "vm.nr_hugepages" else None
+        if most is not None and not (self.value.isdigit() and int(self.value) <= most):
+            return (
+                f"host_tuning_hugepages: {self.value} must be from 0 to {most}, "
+                "which is all memory of this host; correct it"
+            )
+        return ""
+
+    @staticmethod
+    def most_pages():
+        """How many huge pages of the default size the memory holds; None where the kernel does not say."""
+        sizes = dict(
+            re.findall(r"^(MemTotal|Hugepagesize):\s+(\d+) kB", text_of(PROC + "/meminfo") or "", re.M)
+        )
+        return int(sizes["MemTotal"]) // int(sizes["Hugepagesize"]) if len(sizes) == 2 else None
+
     def write(self):
-        if not os.path.exists(self.path):
-            raise Refused(f"{self.name} is no setting of this kernel; correct the name, or leave it out")
         self.put(self.path, self.value)
         if self.read() != self.value:
             raise Refused(
