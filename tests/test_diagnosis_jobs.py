@@ -7,7 +7,11 @@ What Open MPI says is text of release 4.1.4.
 from __future__ import annotations
 
 import json
+import re
 import runpy
+import shlex
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -305,6 +309,34 @@ def test_hosts_that_took_no_part_are_told() -> None:
     assert diagnosed(views) == [
         Finding("mpi_job_left_out", "gpu4", "because of ssh_denied", "no job between this host and others")
     ]
+
+
+# --- how the launcher reaches a host ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "fish", "tcsh"])
+def test_every_login_shell_hands_on_what_the_launcher_starts(shell: str, tmp_path: Path) -> None:
+    """``ssh`` is that shell in its place here, where it is installed; else its words alone are looked at."""
+    folder, asked = tmp_path / "folder", tmp_path / "asked"
+    text = runpy.run_path(str(FILES / "job.py"))["RSH"] % {"folder": folder, "seconds": 9}
+    (tmp_path / "rsh.sh").write_text(text)
+    run = f'exec {shell} -c "$1"' if shutil.which(shell) else ":"
+    (tmp_path / "ssh").write_text(
+        f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift 2\nprintf %s "$1" > {asked}\n{run}\n'
+    )
+    (tmp_path / "ssh").chmod(0o755)
+    command = r"""printf '%s|' "$RUNKIT_DOCTOR_HOST" "$TMPDIR" 'it'\''s' 'a\b' '!x' "$HOME"; exit 3"""
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    argv = ["sh", str(tmp_path / "rsh.sh"), "gpu2", command]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20)
+    words = asked.read_text()
+    assert shlex.split(words)[3:] == ["sh", "gpu2", command]
+    # Between single quotes each shell takes all but these as they are: fish \\ and ', csh ! and line ends.
+    assert re.sub(r"'[^'\\!\n]*'|\\['\\!]", "", words).split() == ["sh", "-c", "sh"]
+    if shutil.which(shell):
+        assert done.stdout == rf"gpu2|{folder}|it's|a\b|!x|{tmp_path}|"
+        assert (done.returncode, done.stderr) == (3, "daemon on gpu2 ended with status 3\n")
+        assert not folder.exists()
 
 
 # --- what the ranks run ----------------------------------------------------------------------

@@ -49,6 +49,7 @@ BROKEN: list[tuple[str, Probe, str]] = [
     ("mpi_not_on_path", mpi(None), f"mpirun: not found; there is {ELSEWHERE}"),
     ("mpi_broken", mpi(status=127, says=NO_LIBRARY), "libopen-rte.so.40"),
     ("mpi_not_open_mpi", mpi(says=HYDRA), "/usr/bin/mpirun --version: HYDRA build details:"),
+    ("mpi_hangs", mpi(status=None, says=""), "/usr/bin/mpirun --version: no answer"),
     ("mpi_version_differs", mpi(says="mpirun (Open MPI) 5.0.7"), "/usr/bin/mpirun: mpirun (Open MPI) 5.0.7"),
     ("mpi_path_differs", mpi("/usr/local/bin/mpirun"), "/usr/local/bin/mpirun"),
 ]
@@ -104,7 +105,19 @@ def test_addresses_beside_that_of_the_inventory() -> None:
 
 NO_PACKAGE = "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'mpi4py'\n"
 FULL = {**made.SPACE, "tmp": {**made.SPACE["tmp"], "free": (10 << 20) - 1}}
+USERS = "/home/me/.local/lib/python3.11/site-packages/numpy"
+HIDDEN = made.said(f"numpy {USERS}/__init__.py\nmpi4py /usr/lib/python3/mpi4py/__init__.py\n", 1,
+                   f'  File "{USERS}/__init__.py", line 1, in <module>\nImportError: broken\n')  # fmt: skip
+
+
+def closed(use: str) -> Probe:
+    return data({**made.SPACE, use: {**made.SPACE[use], "writable": False}})
+
+
 LACKING = [
+    ("python_packages_of_user", {"python_packages": HIDDEN}, f"{USERS}: ImportError: broken"),
+    ("mpi_tmp_not_writable", {"space": closed("tmp")}, "/tmp: not writable for the user"),
+    ("shm_not_writable", {"space": closed("shm")}, "/dev/shm: not writable for the user"),
     ("python_packages_missing", {"python_packages": made.said("", 1, NO_PACKAGE)}, "named 'mpi4py'"),
     ("python_packages_missing", {"python_packages": made.said("", -11)}, "it ended with status -11"),
     (
@@ -126,6 +139,13 @@ def test_what_ranks_lack_is_named(code: str, probes: dict[str, Probe], shown: st
         )
         assert (finding.code, finding.host) == (named, "gpu3")
         assert shown in finding.evidence
+
+
+def test_a_package_of_the_user_that_is_not_at_fault() -> None:
+    fine = made.said(HIDDEN.out, 1, NO_PACKAGE)
+    (finding,) = diagnosis.diagnose(broken(cluster(), "gpu3", python_packages=fine))
+    assert finding.code == "python_packages_missing"
+    assert diagnosis.diagnose(broken(cluster(), "gpu3", python_packages=made.said(HIDDEN.out))) == []
 
 
 def test_a_python_that_is_late_lacks_nothing() -> None:
@@ -197,4 +217,8 @@ def test_the_python_of_ranks_is_asked_for_what_ranks_load(tmp_path: Path) -> Non
         named = diagnosis.diagnose([views.view("here", json.loads(done.stdout), Stated())])
         assert [each.code for each in named] == (["python_packages_missing"] if shown else [])
         assert all(shown in each.evidence for each in named)
+        if shown == "mpi4py":
+            assert (
+                json.loads(done.stdout)["probes"]["python_packages"]["out"] == f"numpy {tmp_path}/numpy.py\n"
+            )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["numpy.py", "python"]

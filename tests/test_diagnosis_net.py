@@ -79,6 +79,28 @@ def test_names_that_are_fine_are_not_named() -> None:
         assert diagnosis.diagnose(broken(cluster(), "gpu3", names=probe)) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "shown"),
+    [
+        ("hosts: dns", "name_files_not_asked", "/etc/nsswitch.conf: hosts: dns"),
+        ("hosts:\tdns # files", "name_files_not_asked", "/etc/nsswitch.conf: hosts: dns"),
+        ("hosts: files dns", "name_unknown", "gpu2: "),
+        ("hosts: mymachines resolve [!UNAVAIL=return] dns", "name_unknown", "gpu2: "),
+    ],
+)
+def test_names_that_are_unknown_for_one_reason_are_one_finding(line: str, code: str, shown: str) -> None:
+    gone = {"addresses": [], "error": UNKNOWN, "seconds": 0.001}
+    probes = {
+        "names": data(dict.fromkeys(("gpu2", "gpu4"), gone)),
+        "nsswitch": said(f"passwd: files\n{line}\n"),
+    }
+    (finding,) = diagnosis.diagnose(broken(cluster(), "gpu3", **probes))
+    assert finding.code == code
+    assert " ".join(finding.evidence.split()).startswith(shown)
+    assert finding.detail.startswith("gpu2, gpu4")
+    assert diagnosis.diagnose(broken(cluster(), "gpu3", nsswitch=probes["nsswitch"])) == []
+
+
 def test_a_name_without_an_answer_in_time_is_not_called_unknown() -> None:
     """A dead nameserver that is asked before /etc/hosts, where the name stands."""
     late = names("gpu2", addresses=[], error="no answer", seconds=5.0)
@@ -158,8 +180,25 @@ def test_a_login_sees_the_same_processes_as_the_look_beside_it() -> None:
     program += "print(probe.SEEN); print(probe.session({}))"
     done = subprocess.run([sys.executable, "-c", program, str(PROBE.parent)], capture_output=True, text=True)
     words, session = done.stdout.splitlines()
+    assert words.startswith("sh -c '")  # csh has no ``command``
     shell = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=True)
     assert f"\nprocesses:{json.loads(session)['processes']}\n" in shell.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "by", "codes"),
+    [
+        ("/usr/bin/tcsh", "10.0.0.1 4711 10.0.0.2 22", ["login_shell_csh"]),
+        ("/bin/csh", "10.0.0.1 4711 10.0.0.2 22", ["login_shell_csh"]),
+        ("/bin/tcsh", "", []),
+        ("/usr/bin/fish", "10.0.0.1 4711 10.0.0.2 22", []),
+    ],
+)
+def test_a_login_shell_that_does_not_read_words_of_sh(shell: str, by: str, codes: list[str]) -> None:
+    session = data({"SHELL": shell, "USER": "me", "SSH_CONNECTION": by})
+    named = diagnosis.diagnose(broken(cluster(), "gpu3", session=session))
+    assert [(each.host, each.code) for each in named] == [("gpu3", code) for code in codes]
+    assert all(each.evidence == f"SHELL={shell} of me" for each in named)
 
 
 def test_a_login_that_hangs_and_one_to_another_port() -> None:

@@ -138,6 +138,19 @@ def test_a_refused_connection_is_named() -> None:
         ),
         ("", "exit 1", "the login shell runs no command: it ended with status 1"),
         ("", "printf '\\033[2Jbad' >&2; exit 1", "status 1: \\x1b[2Jbad"),
+        ("", "exit 0", "a startup file of the login shell, such as ~/.bashrc, may end it"),
+        (
+            "",
+            "echo 'maintenance until noon' >&2; echo 'Connection closed by 10.0.0.3 port 22' >&2; exit 255",
+            "maintenance until noon; Connection closed by 10.0.0.3 port 22",
+        ),
+        (
+            "",
+            "printf \"  PYTHONHOME = '/opt/py'\\nFatal Python error: init_fs\\n  <no Python frame>\\n\""
+            " >&2; exit 1",
+            "status 1: PYTHONHOME = '/opt/py'; Fatal Python error: init_fs; PYTHONHOME is set",
+        ),
+        ("", 'echo "RuntimeError: can\'t start new thread" >&2; exit 1', "a limit of the user is too low"),
         ("echo 'mail for you'; echo '{}'", 'exec sh -c "$last"', None),
     ],
 )

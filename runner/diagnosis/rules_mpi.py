@@ -96,6 +96,34 @@ RULES = (
         "remove old files from /tmp, or make it larger",
     ),
     Rule(
+        "python_packages_of_user",
+        "blocking",
+        "A broken package in the user's own folder hides that of the system",
+        "pip install --user put it there; Python takes it first, be it for another Python or broken off",
+        "remove the folder that the evidence names, or run pip uninstall as that user; provision does not",
+    ),
+    Rule(
+        "mpi_tmp_not_writable",
+        "blocking",
+        "The user may not write to /tmp",
+        "its mode was changed, or it is mounted read-only; no launcher starts without a session there",
+        "as root: chmod 1777 /tmp; where it is mounted read-only: mount -o remount,rw /tmp",
+    ),
+    Rule(
+        "shm_not_writable",
+        "warning",
+        "The user may not write to /dev/shm",
+        "its mode was changed, or it is mounted read-only; NCCL and data loaders exchange their data there",
+        "as root: chmod 1777 /dev/shm; where it is mounted read-only: mount -o remount,rw /dev/shm",
+    ),
+    Rule(
+        "mpi_hangs",
+        "warning",
+        "The MPI launcher does not say its version in time",
+        "a wrapper around it or a file server that it lies on hangs, or the host is busy",
+        "run it with --version on the host; where it hangs, take what is first on the PATH away",
+    ),
+    Rule(
         "mpi_of_host_unfit",
         "info",
         "The MPI of the host is missing or unlike that of others, and images bring their own",
@@ -141,6 +169,8 @@ def _launcher(name: str, mpi: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(code, name, f"{stated}: not found{there}", f"{stated} is not there{there}")
     elif _status(mpi) not in (0, None):
         yield Finding("mpi_broken", name, f"{path} --version: {said}", f"{path} does not start")
+    elif _own(mpi).get("status", "") is None:
+        yield Finding("mpi_hangs", name, f"{path} --version: no answer", f"{path} did not answer in time")
     elif said and "Open MPI" not in said:
         yield Finding("mpi_not_open_mpi", name, f"{path} --version: {said}", f"{path} is another MPI")
 
@@ -176,12 +206,26 @@ def _packages(host: HostView) -> Iterator[Finding]:
     python = [*probe.argv, ""][0]
     ended = "not found" if probe.why else f"it ended with status {probe.status}"
     said = [ended, *filter(str.strip, probe.err.splitlines())][-1]
+    for line in probe.out.splitlines():
+        package, _, origin = line.partition(" ")
+        folder = origin.rpartition("/")[0]
+        if "/.local/lib/python" in folder and f'File "{folder}/' in probe.err:
+            detail = f"{package} of the user is broken"
+            yield Finding("python_packages_of_user", host.name, f"{folder}: {said}", detail)
+            return
     yield Finding("python_packages_missing", host.name, f"{python}: {said}", "ranks would not start")
 
 
 def _session(host: HostView) -> Iterator[Finding]:
     """The folder that the launcher writes to before it starts anything."""
-    tmp = loose.mapping(loose.mapping(host.data("space")).get("tmp"))
+    space = loose.mapping(host.data("space"))
+    for use, code in (("tmp", "mpi_tmp_not_writable"), ("shm", "shm_not_writable")):
+        if loose.mapping(space.get(use)).get("writable") is False:
+            path = loose.text(loose.mapping(space.get(use)), "path")
+            yield Finding(
+                code, host.name, f"{path}: not writable for the user", f"no file can be made in {path}"
+            )
+    tmp = loose.mapping(space.get("tmp"))
     free = loose.number(tmp, "free")
     if free is not None and free < TMP_FULL:
         shown = f"{loose.text(tmp, 'path')}: {free:.0f} bytes free"

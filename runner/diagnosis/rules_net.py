@@ -11,6 +11,8 @@ from runner.diagnosis import loose
 from runner.diagnosis.model import Finding, HostView, Rule, Stated
 
 SLOW_S = 0.5  # for a name; every connection of every rank pays it
+_HOSTS = re.compile(r"^[ \t]*hosts:([^#\n]*)", re.MULTILINE)
+FILES = {"files", "resolve", "compat", "db", "nis", "sss"}  # services that know /etc/hosts, or may
 # What container engines, hypervisors and tunnels make; MPI and NCCL take such interfaces for real ones.
 VIRTUAL = re.compile(r"(docker|br-|virbr|veth|cni|flannel|cali|lxc|lxd|podman|vmnet|vboxnet|tun|tap|weave)")
 
@@ -22,6 +24,13 @@ RULES = (
         "it stands neither in /etc/hosts nor in the name service that the host asks",
         "run provision, which puts all hosts of the inventory into /etc/hosts; a host's own name that is not"
         " the inventory's: set it with 'hostnamectl set-hostname', or add a line for it to /etc/hosts",
+    ),
+    Rule(
+        "name_files_not_asked",
+        "warning",
+        "Names of hosts are not looked up in /etc/hosts",
+        "the line hosts: of /etc/nsswitch.conf does not say files",
+        "put files first into that line, as in 'hosts: files dns'; then look again",
     ),
     Rule(
         "name_slow",
@@ -99,13 +108,14 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
 
 def _names(host: HostView, stated: Mapping[str, str]) -> Iterator[Finding]:
     """What each name means on this host; ``stated`` is the address of each by the inventory."""
+    unknown: dict[str, str] = {}
     for name, said in loose.items(host.data("names")):
         whose = f"{name}, the host's own name," if name not in stated else name
         addresses, seconds = loose.texts(said, "addresses"), loose.number(said, "seconds") or 0.0
         shown = f"{name}: {', '.join(addresses) or loose.text(said, 'error')} in {seconds:.3f} s"
         no_answer = loose.text(said, "error") == "no answer"  # in time: what it means is not known
         if not addresses and not no_answer:
-            yield Finding("name_unknown", host.name, shown, f"{whose} means nothing here")
+            unknown[whose] = shown
         elif any(address.startswith("127.") for address in addresses):
             yield Finding("name_loopback", host.name, shown, f"{whose} means this machine itself")
         elif addresses and _is_elsewhere(stated.get(name, ""), addresses):
@@ -114,6 +124,19 @@ def _names(host: HostView, stated: Mapping[str, str]) -> Iterator[Finding]:
         if no_answer or seconds > SLOW_S:
             took = "has no answer after" if no_answer else "took"
             yield Finding("name_slow", host.name, shown, f"{whose} {took} {seconds:.1f} s")
+    yield from _unknown(host, unknown)
+
+
+def _unknown(host: HostView, unknown: Mapping[str, str]) -> Iterator[Finding]:
+    """All in one finding: they have one cause."""
+    asked = _HOSTS.search(host.text("nsswitch"))
+    if unknown and asked and not set(asked[1].split()) & FILES:
+        shown = f"/etc/nsswitch.conf: {asked[0].strip()}"
+        yield Finding("name_files_not_asked", host.name, shown, f"{', '.join(unknown)}: not known here")
+    elif unknown:
+        means = "means" if len(unknown) == 1 else "mean"
+        detail = f"{', '.join(unknown)} {means} nothing here"
+        yield Finding("name_unknown", host.name, "; ".join(unknown.values()), detail)
 
 
 def _is_elsewhere(stated: str, found: Sequence[str]) -> bool:

@@ -12,7 +12,8 @@ RULES = (
         "host_unreachable",
         "blocking",
         "The host could not be looked at",
-        "it is off, refuses the login, has no Python 3.8 or later, or does not answer",
+        "it is off, refuses the login, has no Python 3.8 or later, does not answer, or a limit or a startup"
+        " file of the user keeps Python from running: the evidence is what it said",
         "log in by hand with the same user and port (ssh -v), mend what that shows, and look again",
     ),
     Rule(

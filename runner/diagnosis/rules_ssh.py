@@ -65,6 +65,13 @@ RULES = (
         "run provision, which tells the launch host the port; or state the other one as ansible_port",
     ),
     Rule(
+        "login_shell_csh",
+        "blocking",
+        "The login shell of the user is csh or tcsh",
+        "Ansible and the launchers of ranks send commands in the words of sh, which it does not take",
+        "give the user another one: chsh -s /bin/bash USER",
+    ),
+    Rule(
         "ssh_fails",
         "blocking",
         "The login from the launch host fails",
@@ -89,6 +96,8 @@ _PROCESSES = re.compile(r"^processes:(\d{1,20})$", re.MULTILINE)
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
     """Yield hosts that the launch host cannot log in to."""
     names = {host.name: host for host in hosts}
+    for host in hosts:
+        yield from _shell(host)
     for launch in hosts:
         for name, said in loose.items(launch.data("ssh")):
             status = said.get("status")
@@ -101,6 +110,15 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
             code = _code(text) if status is not None else "ssh_no_answer"
             shown = _line(text, code) or "no answer in time"
             yield Finding(code, name, shown, f"ssh from {launch.name}{_other_port(said, text)}")
+
+
+def _shell(host: HostView) -> Iterator[Finding]:
+    """The one that sshd starts commands with; a look without ssh has that of whoever calls."""
+    session = loose.mapping(host.data("session"))
+    shell = loose.text(session, "SHELL")
+    if loose.text(session, "SSH_CONNECTION") and shell.rpartition("/")[2] in ("csh", "tcsh"):
+        shown = f"SHELL={shell} of {loose.text(session, 'USER') or 'the user'}"
+        yield Finding("login_shell_csh", host.name, shown, f"commands that ssh starts are read by {shell}")
 
 
 def _elsewhere(launch: HostView, host: HostView, said: Mapping[str, object]) -> Iterator[Finding]:

@@ -34,6 +34,12 @@ AT_ONCE = 64
 DROPPED = re.compile(r"kex_exchange_identification|Connection (closed|reset)")
 AGAIN_S = 1.0
 NO_SHELL = 1  # the status of the login shells nologin and false
+# Lines that say more than the last one, and what they mean where that is not plain.
+TELLING = re.compile(r"PYTHON(?:HOME|PATH) = '|Fatal Python error|can't start new thread")
+MEANS = (
+    ("can't start new thread", "a limit of the user is too low (ulimit -u, ulimit -v)"),
+    ("PYTHONHOME = '", "PYTHONHOME is set, as in /etc/environment"),
+)
 CANCEL_LOOK_S = 0.2
 MOST = 16 << 20  # bytes of an answer, such as twice 4 MB of a job; read, they may take twenty times as many
 MOST_SAID = 8192  # bytes of standard error
@@ -93,7 +99,7 @@ def _answer(question: Question, running: Running) -> Mapping[str, Any] | str:
         return f"its answer has more than {MOST >> 20} MiB"
     if status is None:
         return f"no answer within {seconds:.0f} s" + (f" ({last})" if (last := _last(said)) else "")
-    return _ended(question, status, _last(said), _last(out.decode("utf-8", "replace")))
+    return _ended(question, status, _telling(said), _last(out.decode("utf-8", "replace")))
 
 
 def _ended(question: Question, status: int, last: str, printed: str) -> str:
@@ -104,7 +110,21 @@ def _ended(question: Question, status: int, last: str, printed: str) -> str:
     if status == NO_SHELL and not last and is_far:  # Python would say why it failed
         said = f"the login shell runs no command: it ended with status {status}"
         return said + (f" ({printed})" if printed else "")
+    if status == 0 and not last and is_far:
+        last = "no answer; a startup file of the login shell, such as ~/.bashrc, may end it"
+        return f"{question.python} ended with status 0 and {last}"
     return f"{question.python} ended with status {status}" + (f": {last}" if last else " and no answer")
+
+
+def _telling(said: str) -> str:
+    """What was said last, with the line before it where sshd gave a reason and hung up."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if told := [line for line in lines if TELLING.search(line)]:
+        means = [text for word, text in MEANS if any(word in line for line in told)]
+        return printable("; ".join([*told[-3:], *means])[:600])
+    if len(lines) > 1 and lines[-1].startswith("Connection closed by "):
+        return printable(f"{lines[-2]}; {lines[-1]}"[:600])
+    return _last(said)
 
 
 def _last(said: str) -> str:

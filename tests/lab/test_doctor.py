@@ -93,6 +93,16 @@ def test_ready_hosts(three: Lab) -> None:
     assert left(three) == {}
 
 
+def test_a_login_shell_that_is_not_of_sh(three: Lab) -> None:
+    one = three.hosts[1]
+    sh(three, one, "apt-get install -qq --no-install-recommends fish >&2; chsh -s /usr/bin/fish runkit", 180)
+    try:
+        told = found(three)
+    finally:
+        sh(three, one, "chsh -s /bin/bash runkit")
+    assert told == set()
+
+
 def test_the_limit_of_an_open_connection_is_not_taken_for_the_hosts(three: Lab, tmp_path: Path) -> None:
     """A connection that Ansible keeps has the limits of when it was made; a login has those of now."""
     one, limits = three.hosts[1], "/etc/security/limits.d/zz.conf"
@@ -186,6 +196,18 @@ BREAKS = [
         "mpi_not_on_path",
         "mkdir -p /usr/local/openmpi/bin; mv /usr/bin/mpirun /usr/local/openmpi/bin/",
         "mv /usr/local/openmpi/bin/mpirun /usr/bin/; rm -r /usr/local/openmpi",
+    ),
+    broken(
+        "login_shell_csh",
+        "apt-get install -qq --no-install-recommends tcsh >&2; chsh -s /usr/bin/tcsh runkit",
+        "chsh -s /bin/bash runkit",
+    ),
+    broken("mpi_tmp_not_writable", "chmod 755 /tmp", "chmod 1777 /tmp"),
+    broken("shm_not_writable", "chmod 755 /dev/shm", "chmod 1777 /dev/shm"),
+    broken(
+        "name_files_not_asked",
+        KEEP.format(SWITCH) + f"sed -i.x 's/^hosts:.*/hosts: dns/' {SWITCH}",
+        BACK.format(SWITCH),
     ),
     broken("mpi_missing", "mv /usr/bin/mpirun /root/", "mv /root/mpirun /usr/bin/"),
     broken(

@@ -30,18 +30,19 @@ GRACE_S = 2.0  # from SIGTERM to SIGKILL
 AFTER_S = 1.5  # from the first rank that is through to the end of those that are not
 THROUGH = b'"event": "end"'
 INHERITED = ("HOME", "LANG", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "USER")
-# As rsh.sh of a run reaches a host. What the launcher starts there is ended at the deadline.
-RSH = """\
-host=$1
+# As rsh.sh of a run reaches a host. What the launcher starts there is ended at the deadline. The login shell
+# may be any: sh gets words that bash, dash, zsh, fish and tcsh read alike, with ', \ and ! outside of quotes.
+RSH = r"""host=$1
 shift
 quoted() {
-    printf "'%%s'" "$(printf %%s "$1" | sed "s/'/'\\\\\\\\''/g")"
+    printf "'%%s'" "$(printf %%s "$1" | sed "s/['\\\\!]/'\\\\&'/g")"
 }
-exec ssh -T -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=6 -o ControlMaster=no \\
-    -o ControlPath=none -o UpdateHostKeys=no -o ServerAliveInterval=5 -o ServerAliveCountMax=3 -- "$host" \\
-    "export RUNKIT_DOCTOR_HOST='$host' TMPDIR='%(folder)s'; mkdir -p -m 700 \\"\\$TMPDIR\\";" \\
-    "timeout -k 2 %(seconds)d sh -c $(quoted "$*"); said=\\$?; rm -rf \\"\\$TMPDIR\\";" \\
-    "[ \\$said = 0 ] || echo 'daemon on $host ended with status' \\$said >&2; exit \\$said"
+there='export RUNKIT_DOCTOR_HOST="$1" TMPDIR="%(folder)s"; mkdir -p -m 700 "$TMPDIR";'
+there="$there timeout -k 2 %(seconds)d sh -c"' "$2"; said=$?; rm -rf "$TMPDIR";'
+there="$there"' [ $said = 0 ] || echo "daemon on $1 ended with status $said" >&2; exit $said'
+exec ssh -T -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=6 -o ControlMaster=no \
+    -o ControlPath=none -o UpdateHostKeys=no -o ServerAliveInterval=5 -o ServerAliveCountMax=3 -- "$host" \
+    "sh -c $(quoted "$there") sh $(quoted "$host") $(quoted "$*")"
 """
 
 

@@ -56,9 +56,9 @@ SSH = (
     *("-o", "UpdateHostKeys=no", "-o", "ControlMaster=no", "-o", "ControlPath=none"),
 )
 PROCESSES = "/proc/self/ns/pid"  # the same file for all processes of a machine, another in each container
-SEEN = (
-    "cat /proc/self/limits; command -v mpirun; command -v orted; command -v prted;"
-    " stat -L -c processes:%i " + PROCESSES + "; true"
+SEEN = (  # by sh, since csh has no ``command``
+    "sh -c 'cat /proc/self/limits; command -v mpirun; command -v orted; command -v prted;"
+    " stat -L -c processes:%i " + PROCESSES + "; true'"
 )
 MPI_PLACES = (
     *("/usr/bin/mpirun", "/usr/local/bin/mpirun", "/usr/lib64/*mpi*/bin/mpirun"),
@@ -66,7 +66,11 @@ MPI_PLACES = (
     "/usr/mpi/gcc/*/bin/mpirun",
 )
 # What ranks load; MPI is not initialized, for that starts a daemon and writes into /tmp.
-LOADED = "import numpy, mpi4py; mpi4py.rc.initialize = False; import mpi4py.MPI"
+LOADED = (
+    "import importlib.util as u; found = [(n, u.find_spec(n)) for n in ('numpy', 'mpi4py')]\n"
+    "[print(n, s.origin) for n, s in found if s]\n"
+    "import numpy, mpi4py; mpi4py.rc.initialize = False; import mpi4py.MPI"
+)
 SYSTEM = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"  # a login by ssh often lacks sbin
 Request = Dict[str, Any]
 Answer = Dict[str, Any]
@@ -145,7 +149,11 @@ def space(request: Request) -> str:
     uses = {use: os.path.expanduser(path) for use, path in asked.items() if path}
     until = time.monotonic() + FILES_S
     told = at_once(lambda path: filled(path, until), list(uses.values()), until + 1)
-    return json.dumps({use: said for use, said in zip(uses, told) if said})
+    found = {use: said for use, said in zip(uses, told) if said}
+    for use in ("tmp", "shm"):  # of this machine alone: no file server holds these
+        if use in found and os.path.isdir(uses[use]):
+            found[use]["writable"] = os.access(uses[use], os.W_OK | os.X_OK)
+    return json.dumps(found)
 
 
 def runs_root(request: Request) -> str:
@@ -453,6 +461,7 @@ def looks_net(request: Request) -> Dict[str, Look]:
     return {
         "interfaces": command("ip", "-json", "-4", "address"),
         "names": function(names),
+        "nsswitch": read("/etc/nsswitch.conf"),
         "pairs": function(pairs, PAIRS_S + 3),
         "ssh": function(ssh, SSH_S + 3),
     }
