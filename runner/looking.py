@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,10 @@ from runner.model import Cluster, Host, Placement
 Values = Mapping[str, Mapping[str, Any]]
 Cancelled = Callable[[], bool]
 
-EPHEMERAL = (32768, 46000, 60999)  # of the ports that Linux gives to whoever asks for any, as MPI and NCCL do
+# Open MPI's ranks listen on the first ports that are free from 1024 on (btl_tcp_port_min_v4), its daemons and
+# NCCL on those that Linux gives to whoever asks for any. One that is taken is left out.
+OF_RANKS = (1024, 1025, 1031)
+EPHEMERAL = (32768, 46000, 60999)
 DEADLINE_S = 20.0  # the default of doctor_probe_deadline_s
 # Looks behind blocking findings that take no more than a moment: what bench asks before it starts anything.
 QUICK = (
@@ -51,6 +55,8 @@ def look(
     Those that did not end are taken once more: the host may have been busy.
     """
     questions = [question(host, hosts, cluster, values, only) for host in hosts]
+    together = secrets.token_hex(8)  # other doctors may look at the same hosts
+    questions = [replace(each, request={**each.request, "look": together}) for each in questions]
     seen = _asked(questions, cluster, values, cancelled)
     late = {view.name: _late(view) for view in seen}
     again = [
@@ -89,7 +95,7 @@ def question(
         "name": host.name,
         "address": host.for_others,
         "is_launch": host == cluster.hosts[0],
-        "mpi_ports": [cluster.port, *EPHEMERAL],
+        "mpi_ports": [*dict.fromkeys((cluster.port, *OF_RANKS, *EPHEMERAL))],
         "mpirun": cluster.mpirun,
         "python": cluster.python,
         "data_root": cluster.data_root,

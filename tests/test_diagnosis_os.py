@@ -131,6 +131,34 @@ def test_memlock_is_that_of_the_process_that_ssh_started() -> None:
     assert (finding.code, finding.host) == ("memlock_session_low", "gpu3")  # it has no RDMA
 
 
+@pytest.mark.parametrize(
+    ("soft", "code"), [(40, "nofile_session"), (256, "nofile_session_low"), (1024, None), ("unlimited", None)]
+)
+def test_open_files_of_the_process_that_ssh_started(soft: object, code: str | None) -> None:
+    """By the form of /proc/self/limits, with the 8 cards that the inventory states."""
+    low = made.LIMITS.replace("1048576              1048576", f"{soft:<20} 1048576")
+    session = {"status": 0, "out": low + made.PLACES, "err": "", "port": 22}
+    told = {name: session if name == "gpu3" else {**session, "out": made.LIMITS} for name in made.NAMES[1:]}
+    named = [(each.code, each.host) for each in diagnosis.diagnose(broken(cluster(), "gpu1", ssh=data(told)))
+             if each.code.startswith("nofile")]  # fmt: skip
+    assert named == ([(code, "gpu3")] if code else [])
+
+
+def test_few_processes() -> None:
+    """Root may have more than its limit; what Python says of threads holds for everybody."""
+    limits = said(
+        made.LIMITS + "Max processes             256                  96308                processes\n"
+    )
+    for uid, err, named in (
+        (1000, "", True),
+        (0, "", False),
+        (0, "RuntimeError: can't start new thread", True),
+    ):
+        own = {"limits": limits, "session": data({"uid": uid}), "runs": said("", 1, err)}
+        told = found([altered(made.host("gpu1"), **own)], "nproc_session_low")
+        assert ["256 96308" in each.evidence for each in told] == [True] * named
+
+
 def test_memlock_of_the_launch_host_is_that_of_its_own_session() -> None:
     hosts = broken(cluster(fabric="roce"), "gpu1", limits=said(LOW))
     assert [each.host for each in found(hosts, "memlock_session")] == ["gpu1"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import os_hosts as made
+import pytest
 from os_hosts import altered, broken, cluster, data, found, local, request_of
 
 from runner import diagnosis
@@ -82,6 +83,56 @@ def test_a_port_that_is_taken_is_not_a_firewall() -> None:
     assert finding.evidence == "listen on port 29500: Address already in use"
     other = {**told, "ports": {"29500": "", "46000": "Address already in use"}}  # which anybody may have
     assert diagnosis.diagnose(broken(cluster(), "gpu2", pairs=data(other))) == []
+
+
+def unlike(**rows: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Findings where all that a host, by its name, says of each port of the other one is so."""
+    seen = cluster()
+    for ways, row in rows.items():
+        one, two = ways.split("_")
+        (host,) = (view for view in seen if view.name == one)
+        told = host.data("pairs")
+        told["reached"][two] = {str(port): row for port in made.PORTS}
+        seen = broken(seen, one, pairs=data(told))
+    return [(each.code, each.host, each.detail) for each in diagnosis.diagnose(seen)]
+
+
+@pytest.mark.parametrize("why", ["No route to host", "Invalid argument", "Permission denied"])
+def test_what_the_own_kernel_refuses_is_of_that_host_alone(why: str) -> None:
+    """By routes of type unreachable, blackhole and prohibit; the other host's tries find no answer."""
+    refused = {"open": False, "said": {why: 20}, "here": why}
+    late = {"open": False, "said": {"timed out": 7}}
+    named = [("no_route_to_host", "gpu2", "its own kernel refuses gpu3")]
+    assert unlike(gpu2_gpu3=refused, gpu3_gpu2=late) == named
+    assert unlike(gpu2_gpu3=refused) == named
+    assert unlike(gpu2_gpu3={**refused, "open": True}) == []  # a route that came a moment later
+    shut = unlike(gpu2_gpu3={**refused, "here": ["?"]})
+    assert [code for code, _, _ in shut] in (["port_closed"], ["port_closed"] * 2)
+
+
+def test_large_packets_that_stay_on_the_way() -> None:
+    met = {"open": True, "said": {}, "offset": 0.0, "error": 0.001}
+    lost, fine = {**met, "stalled": True}, {**met, "stalled": False}
+    code = "large_packets_lost"
+    assert unlike(gpu1_gpu2=lost, gpu3_gpu2=lost, gpu2_gpu1=fine) == [
+        (code, "gpu2", "no large packets from gpu1, gpu3")
+    ]
+    assert unlike(gpu2_gpu1=lost, gpu2_gpu3=lost, gpu2_gpu4=lost) == [
+        (code, "gpu2", "its large packets reach no other host")
+    ]
+    assert unlike(gpu1_gpu2=fine) == unlike(gpu1_gpu2={**met, "stalled": "?"}) == []
+    told = made.pairs("gpu1", made.NAMES)
+    told["reached"]["gpu2"][str(made.PORTS[0])] = lost  # of one connection it may be chance
+    assert found(broken(cluster(), "gpu1", pairs=data(told)), code) == []
+
+
+def test_loopback_that_is_down() -> None:
+    """Recorded with iproute2 6.1: set down, lo keeps its address."""
+    down = made.interface("lo", "127.0.0.1", "DOWN", "LOOPBACK")
+    for flags, named in ((["LOOPBACK"], ["loopback_down"]), (["LOOPBACK", "UP", "LOWER_UP"], [])):
+        rows = [{**down, "flags": flags}, *made.interfaces("gpu3")[1:]]
+        told = diagnosis.diagnose(broken(cluster(), "gpu3", interfaces=data(rows)))
+        assert [each.code for each in told if each.host == "gpu3"] == named
 
 
 # --- connections, for real -----------------------------------------------------------------
@@ -201,6 +252,64 @@ def visitor(where: tuple[str, int]) -> socket.socket:
             if time.monotonic() > until:
                 raise
             time.sleep(0.02)
+
+
+def test_who_comes_from_the_look_of_another_doctor_is_told_the_time_and_not_taken_for_a_peer() -> None:
+    """Else ports would close before the own look's peers come, who would find them shut."""
+    (port,) = free_ports(1)
+    request = {**request_of("gpu1", made.NAMES[:2], (port,)), "look": "own", "deadline_s": 5}
+    with subprocess.Popen([sys.executable, PROBE, json.dumps(request)], stdout=subprocess.PIPE) as probe:
+        with visitor((local("gpu1"), port)) as connection:
+            connection.sendall(b"runkit gpu2 other\n")
+            assert connection.recv(100).startswith(b"runkit ")
+        told = views.view("gpu1", json.loads(probe.communicate(timeout=30)[0]), Stated()).data("pairs")
+    assert told["heard"] == {str(port): []}
+    assert told["seconds"] > 1
+
+
+TRY = """
+import json, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
+import probe, time
+print(json.dumps(%s))
+"""
+
+
+def tried(expression: str, *before: str) -> Any:
+    """What a function of the probe gives."""
+    words = [*before, sys.executable, "-c", TRY % expression, str(PROBE.parent)]
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True, timeout=30).stdout)
+
+
+def test_a_network_without_a_route_is_really_told_from_a_port_that_refuses() -> None:
+    """In a network namespace of its own there is none at all."""
+    (port,) = free_ports(1)
+    expression = f"probe.reach('a', '%s', {port}, time.monotonic() + 0.3)"
+    assert tried(expression % "192.0.2.7", "unshare", "--map-root-user", "--net")["here"]
+    refused = tried(expression % "127.0.0.1")
+    assert ("here" in refused, [*refused["said"]]) == (False, ["Connection refused"])
+
+
+def test_large_packets_really_come_through_though_the_peer_is_busy() -> None:
+    """Its kernel takes them; the program looks at nothing."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as door,
+        socket.create_connection(door.getsockname()) as connection,
+    ):
+        own = connection.fileno()
+        words = [sys.executable, "-c", LARGE, str(PROBE.parent), str(own)]
+        done = subprocess.run(words, pass_fds=[own], capture_output=True, text=True, check=True, timeout=30)
+    assert json.loads(done.stdout) == {"stalled": False}
+
+
+LARGE = """
+import json, socket, sys, time
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
+import probe
+print(json.dumps(probe.large(socket.socket(fileno=int(sys.argv[2])), time.monotonic() + 9)))
+"""
 
 
 def test_a_clock_that_is_off_is_really_found() -> None:

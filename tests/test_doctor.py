@@ -188,6 +188,7 @@ def test_a_deadline_that_leaves_no_look_any_time_is_refused() -> None:
             looking.look(made, [host], {"a": {"doctor_probe_deadline_s": seconds}}, lambda: False)
     asked = looking.question(host, [host], made, {"a": {"doctor_probe_deadline_s": 2}}, None)
     assert asked.deadline_s == 2
+    assert {1024, made.port, 60999} < {*asked.request["mpi_ports"]}  # ranks, rendezvous, daemons
 
 
 def test_bench_refuses_an_adapter_that_a_host_lacks(

@@ -35,7 +35,8 @@ RULES = (
         "Ranks start on all hosts and do not find each other",
         "they tell each other addresses at which nobody answers: of several interfaces or addresses of a"
         " host, or behind a firewall",
-        "state cluster_cidr, which only the interface of the ranks is in; see 'ip -brief address' for a host"
+        "state cluster_cidr, which only the interface of the ranks is in, and let the hosts reach"
+        " each other on all ports above 1023; see 'ip -brief address' for a host"
         " that has more addresses than the others",
     ),
     Rule(

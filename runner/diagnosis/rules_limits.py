@@ -13,6 +13,11 @@ FULL = GIB  # bytes free below which a run cannot be recorded
 DATA = 20 * GIB  # below which no data set of the published workloads fits
 TMP = 2 * GIB  # sockets, compilers' caches and locks of ranks go there
 SHM = GIB  # NCCL and data loaders; a container that is not told otherwise has 64 MiB
+# MPI's daemon has two pipes and a socket open for each rank, and some twenty files more. Open MPI 5 started
+# none of 8, 16, 24 and 32 ranks with these, nor 4.1.4 of 16. A session of any distribution has 1024.
+FILES, FILES_PER_RANK, FILES_LOW = 24, 3, 1024
+PROCESSES_LOW = 1024  # with threads, of all that a user runs; distributions give thousands
+NO_THREAD = "can't start new thread"  # Python's words
 INODES = 0.01  # of all, free
 FEW_INODES = 200  # a run writes several files for each host of each cell
 
@@ -42,6 +47,31 @@ RULES = (
         " own get it",
         "run provision, or set DefaultLimitMEMLOCK=infinity below [Manager] in /etc/systemd/system.conf.d and"
         " restart the services",
+    ),
+    Rule(
+        "nofile_session",
+        "blocking",
+        "Processes that ssh starts may open too few files to start ranks",
+        "the limit nofile of a session is too low for the pipes and sockets of MPI's daemon",
+        "run provision, or take what sets nofile out of /etc/security/limits.conf and limits.d, and write"
+        " '* - nofile 1048576' into /etc/security/limits.d/90-runkit.conf",
+    ),
+    Rule(
+        "nofile_session_low",
+        "warning",
+        "Processes that ssh starts may open few files",
+        "the limit nofile of a session was lowered below 1024, which every distribution gives; data loaders,"
+        " NCCL and MPI open files and sockets for each rank and peer",
+        "run provision, or take what sets nofile out of /etc/security/limits.conf and limits.d",
+    ),
+    Rule(
+        "nproc_session_low",
+        "warning",
+        "The user of the runs may have few processes and threads",
+        "the limit nproc of a session, or of tasks of its service or container (pids.max), was lowered; ranks"
+        " and data loaders start many threads each, and fail with 'can't start new thread'",
+        "take what sets nproc out of /etc/security/limits.conf and limits.d; see TasksMax of systemd"
+        " (systemctl show user-$(id -u).slice) and the container's limit of processes",
     ),
     Rule(
         "shm_small",
@@ -95,7 +125,10 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
     """Yield where a process may have too little, or where there is too little space."""
     sessions = _sessions(hosts)
     for host in hosts:
-        yield from _memlock_session(host, sessions.get(host.name) or host.text("limits"))
+        limits = sessions.get(host.name) or host.text("limits")
+        yield from _memlock_session(host, limits)
+        yield from _files_session(host, limits)
+        yield from _processes_session(host, limits)
         yield from _memlock_service(host)
         yield from _space(host)
         yield from _runs_root(host)
@@ -136,6 +169,32 @@ def _memlock_service(host: HostView) -> Iterator[Finding]:
     line = re.search(r"^DefaultLimitMEMLOCK=(\S{1,20})$", host.text("service_limits"), re.MULTILINE)
     if host.stated.has_rdma and line and _is_low(line[1], _memory(host)):
         yield Finding("memlock_service", host.name, line[0], f"a service may lock {int(line[1]) // 1024} KiB")
+
+
+def _soft(limits: str, name: str) -> tuple[int | None, str]:
+    """A soft limit and its line; None where there is none, or it is not known."""
+    line = re.search(rf"^Max {name}\s+(\d{{1,18}})\s.*", limits, re.MULTILINE)
+    return (int(line[1]), " ".join(line[0].split())) if line else (None, "")
+
+
+def _files_session(host: HostView, limits: str) -> Iterator[Finding]:
+    most, shown = _soft(limits, "open files")
+    if most is not None and most < FILES_LOW:
+        few = most < FILES + FILES_PER_RANK * host.stated.cards
+        detail = f"a process that ssh started may open {most} files, for {host.stated.cards} ranks"
+        yield Finding("nofile_session" if few else "nofile_session_low", host.name, shown, detail)
+
+
+def _processes_session(host: HostView, limits: str) -> Iterator[Finding]:
+    """Not of root, who may have more; what a look said of threads holds for everybody."""
+    most, shown = _soft(limits, "processes")
+    failed = next((name for name, probe in host.probes.items() if NO_THREAD in probe.err), "")
+    uid = loose.number(loose.mapping(host.data("session")), "uid")
+    if failed:
+        detail = f"the look {failed} could not start a thread"
+        yield Finding("nproc_session_low", host.name, f"{NO_THREAD}; {shown}", detail)
+    elif most is not None and most < PROCESSES_LOW and uid:
+        yield Finding("nproc_session_low", host.name, shown, f"its user may have {most}")
 
 
 # --- space -----------------------------------------------------------------------------------

@@ -146,9 +146,15 @@ DROP = (
     "nft add table inet t; nft 'add chain inet t in {{ type filter hook input priority 0; }}';"
     " nft add rule inet t in "
 )
-# Ports that are tried; what the host itself opens is answered at others.
-TRIED = "'{{ 29500, 32768, 46000, 60999 }}'"
 BREAKS = [
+    broken("no_route_to_host", "ip route add unreachable {a3}/32", "ip route del unreachable {a3}/32"),
+    broken("loopback_down", "ip link set lo down", "ip link set lo up"),
+    broken("nofile_session", "echo '* - nofile 40' > {limits}", "rm {limits}"),
+    broken(
+        "large_packets_lost",
+        DROP + "ip saddr {a3} meta length gt 1400 drop",
+        "nft delete table inet t",
+    ),
     broken("name_unknown", KEEP.format(HOSTS) + f"sed -i.x '/{{third}}/d' {HOSTS}", BACK.format(HOSTS)),
     broken(
         "name_elsewhere",
@@ -165,7 +171,7 @@ BREAKS = [
     ),
     broken(
         "port_closed",
-        DROP + "ip saddr {a3} tcp dport " + TRIED + " drop",
+        DROP + "ip saddr {a3} tcp dport 1024-20000 drop",  # where ranks are; daemons are on others
         "nft delete table inet t",
     ),
     broken(
@@ -239,6 +245,7 @@ def test_what_is_broken_is_named(three: Lab, how: Break) -> None:
     words = {
         **{"third": third, "a1": three.address(first), "a3": three.address(third)},
         "network": three.address(first).rpartition(".")[0],
+        "limits": "/etc/security/limits.d/zz.conf",
         "key": three.ssh(first, "cat .ssh/*.pub").stdout.split()[1],
     }
     sh(three, second, how.script.format(**words))

@@ -7,6 +7,7 @@ REQUEST is one JSON object; every key may be missing:
     name, address     of this host, as the peers know it
     is_launch         whether jobs start here; then ssh from here to each peer is tried
     mpi_ports         [port, ...]: opened here for as long as the look lasts, and tried on each peer
+    look              a word that is the same on all hosts that look together
     mpirun, python    the MPI launcher and the ranks' Python that the inventory states
     data_root, agent_root   where the data sets and the runs lie
     deadline_s        what a look may take at most, and a second less than all of it together
@@ -22,6 +23,7 @@ line to one of the tables below.
 
 import contextlib
 import errno
+import fcntl
 import glob
 import json
 import os
@@ -29,8 +31,10 @@ import selectors
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
@@ -49,6 +53,9 @@ NAME_S, NAME_TRIES = 0.5, 3  # one that takes longer is looked up again: a busy 
 HELLO = b"runkit"  # what a peer says to the ports that are open for the looks
 PAIRS_S = 9.0  # for how long they are open: hosts do not start at the same instant
 ROUNDS = 3  # questions for the time; the shortest round trip counts
+# Large packets behind that: less than a peer's kernel takes in by itself, so that a busy peer is no bad path.
+BULK, BULK_S = 16384, 2.5
+NO_WAY = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES, errno.EPERM)
 SSH_S = 12.0
 # As ranks' launcher logs in (rsh.sh), by no connection that is open already: that keeps the limits it had.
 SSH = (
@@ -319,8 +326,9 @@ def looked_up(name: str) -> Answer:
 class Door:
     """A port that is open for the looks of the peers: it tells each the time, and remembers who came."""
 
-    def __init__(self, address: str, port: int) -> None:
+    def __init__(self, address: str, port: int, look: str = "") -> None:
         self.heard: Set[str] = set()
+        self.look = look.encode()
         self.error = ""
         self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -348,18 +356,26 @@ class Door:
                 connection, _ = self.listener.accept()
             except OSError:
                 return
-            with contextlib.suppress(OSError), connection:
-                self.tell(connection)
+            threading.Thread(target=self.tell, args=(connection,), daemon=True).start()
 
     def tell(self, connection: socket.socket) -> None:
-        """The time for each line, three times at most; a stranger that is silent has half a second."""
-        connection.settimeout(0.5)
-        for _ in range(ROUNDS):
-            words = connection.recv(300).split()
-            if words[:1] != [HELLO] or len(words) != 2:
-                return
-            connection.sendall(b"%s %.6f\n" % (HELLO, time.time()))
-            self.heard.add(words[1].decode("utf-8", "replace"))
+        """The time for each line, three times at most; a stranger that is silent has half a second.
+
+        Who comes from another doctor's look is told as well, and does not count as heard. What follows is
+        taken until it ends: a connection closed over unread data would be reset.
+        """
+        with contextlib.suppress(OSError), connection:
+            connection.settimeout(0.5)
+            for _ in range(ROUNDS):
+                words = connection.recv(300).split()
+                if words[:1] != [HELLO] or len(words) not in (2, 3):
+                    return
+                connection.sendall(b"%s %.6f\n" % (HELLO, time.time()))
+                if b"".join(words[2:]) == self.look:
+                    self.heard.add(words[1].decode("utf-8", "replace"))
+            connection.settimeout(BULK_S)
+            while connection.recv(BULK):
+                pass
 
 
 def pairs(request: Request) -> str:
@@ -368,9 +384,10 @@ def pairs(request: Request) -> str:
     All hosts do this at about the same time. It ends as soon as all have met; else when the time is over.
     """
     peers, ports = request.get("peers") or [], request.get("mpi_ports") or []
-    own, began = str(request.get("name") or socket.gethostname()), time.monotonic()
+    look, began = str(request.get("look") or ""), time.monotonic()
+    own = "%s %s" % (request.get("name") or socket.gethostname(), look)
     until = began + max(1.0, min(PAIRS_S, float(request.get("deadline_s") or DEADLINE_S) - 3))
-    doors = {port: Door(str(request.get("address") or ""), port) for port in ports} if peers else {}
+    doors = {port: Door(str(request.get("address") or ""), port, look) for port in ports} if peers else {}
     # A try that is late leaves its row as it is here: it did not reach the port.
     reached: Dict[str, Dict[int, Answer]] = {
         peer["name"]: {port: {"open": False, "said": {}} for port in ports} for peer in peers
@@ -407,17 +424,24 @@ def pairs(request: Request) -> str:
 
 
 def reach(own: str, address: str, port: int, until: float) -> Answer:
-    """Try until it is reached or the time is over; ``said`` counts what the failed tries said."""
+    """Try until it is reached or the time is over; ``said`` counts what the failed tries said.
+
+    ``here`` is there where this host's own kernel has no way to it, ``stalled`` where it was reached.
+    """
     said: Dict[str, int] = {}
+    here: Answer = {}
     pause = 0.1
     while True:
         left = until - time.monotonic()
         if left <= 0:
-            return {"open": False, "said": said}
+            return dict({"open": False, "said": said}, **here)
         try:
             with socket.create_connection((address, port), timeout=min(1.0, left)) as connection:
-                return dict({"open": True, "said": said}, **clock(own, connection))
+                told = clock(own, connection)
+                more = large(connection, until) if told else {}
+                return dict({"open": True, "said": said}, **told, **more)
         except OSError as error:
+            here = no_way(address, port) if error.errno in NO_WAY else {}
             why = "timed out" if isinstance(error, socket.timeout) else error.strerror or str(error)
             said[why] = said.get(why, 0) + 1
         time.sleep(max(0.0, min(pause, until - time.monotonic())))
@@ -440,6 +464,38 @@ def clock(own: str, connection: socket.socket) -> Answer:
             if 0 <= error < best.get("error", 60.0):
                 best = {"offset": float(there) - before - error, "error": error}
     return best
+
+
+def large(connection: socket.socket, until: float) -> Answer:
+    """Whether large packets stay on the way: {"stalled": ...}, {} where that is not known.
+
+    The kernels alone decide it: what the peer's has not acknowledged still waits in this one.
+    """
+    end = time.monotonic() + BULK_S
+    with contextlib.suppress(OSError):
+        connection.setblocking(False)
+        if end > until or not connection.send(bytes(BULK)):
+            return {}
+        while True:
+            (waits,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, b"\0" * 4))
+            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                return {}
+            if not waits or time.monotonic() > end:
+                return {"stalled": bool(waits)}
+            time.sleep(0.005)
+    return {}
+
+
+def no_way(address: str, port: int) -> Answer:
+    """What the own kernel says where it has no route there; such a socket sends nothing."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried:
+            tried.connect((address, port))
+    except socket.gaierror:
+        return {}
+    except OSError as error:
+        return {"here": error.strerror or str(error)} if error.errno in NO_WAY else {}
+    return {}
 
 
 def ssh(request: Request) -> str:
