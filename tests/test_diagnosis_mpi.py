@@ -105,19 +105,15 @@ def test_addresses_beside_that_of_the_inventory() -> None:
 
 NO_PACKAGE = "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'mpi4py'\n"
 FULL = {**made.SPACE, "tmp": {**made.SPACE["tmp"], "free": (10 << 20) - 1}}
+CLOSED = {**made.SPACE, "tmp": {**made.SPACE["tmp"], "writable": False}}
 USERS = "/home/me/.local/lib/python3.11/site-packages/numpy"
 HIDDEN = made.said(f"numpy {USERS}/__init__.py\nmpi4py /usr/lib/python3/mpi4py/__init__.py\n", 1,
                    f'  File "{USERS}/__init__.py", line 1, in <module>\nImportError: broken\n')  # fmt: skip
 
 
-def closed(use: str) -> Probe:
-    return data({**made.SPACE, use: {**made.SPACE[use], "writable": False}})
-
-
 LACKING = [
     ("python_packages_of_user", {"python_packages": HIDDEN}, f"{USERS}: ImportError: broken"),
-    ("mpi_tmp_not_writable", {"space": closed("tmp")}, "/tmp: not writable for the user"),
-    ("shm_not_writable", {"space": closed("shm")}, "/dev/shm: not writable for the user"),
+    ("mpi_tmp_not_writable", {"space": data(CLOSED)}, "/tmp: not writable for the user"),
     ("python_packages_missing", {"python_packages": made.said("", 1, NO_PACKAGE)}, "named 'mpi4py'"),
     ("python_packages_missing", {"python_packages": made.said("", -11)}, "it ended with status -11"),
     (

@@ -46,6 +46,7 @@ def pairs(name: str, ahead: dict[str, float]) -> Probe:
 # Code, what the probes said on gpu3, and what the evidence shows.
 BROKEN: list[tuple[str, dict[str, Probe], str]] = [
     ("shm_small", {"space": space("shm", size=64 * MIB)}, "/dev/shm on /dev/shm: 12662632448 of 67108864"),
+    ("shm_not_writable", {"space": space("shm", writable=False)}, "/dev/shm: not writable for the user"),
     ("disk_full", {"space": space("runs", free=GIB - 1)}, "runkit on /root: 1073741823 of"),
     ("data_space", {"space": space("data", free=0)}, "/data/runkit on /: 0 of 27055"),
     ("data_space", {"space": space("data", free=20 * GIB - 1)}, "/data/runkit on /: 21474836479 of"),

@@ -81,6 +81,13 @@ RULES = (
         "mount -o remount,size=50% /dev/shm, and state the same in /etc/fstab",
     ),
     Rule(
+        "shm_not_writable",
+        "warning",
+        "The user may not write to /dev/shm",
+        "its mode was changed, or it is mounted read-only; NCCL and data loaders exchange their data there",
+        "as root: chmod 1777 /dev/shm; where it is mounted read-only: mount -o remount,rw /dev/shm",
+    ),
+    Rule(
         "disk_full",
         "blocking",
         "The disk of the runs is full",
@@ -209,6 +216,9 @@ def _space(host: HostView) -> Iterator[Finding]:
             shown = f"{path} on {at}: {free} of {size} bytes free"
             said = f"it holds {_gib(size)}" if use == "shm" else f"{path}: {_gib(free)} free"
             yield Finding(code, host.name, shown, said)
+        if use == "shm" and place.get("writable") is False:
+            shown = f"{path}: not writable for the user"
+            yield Finding("shm_not_writable", host.name, shown, f"no file can be made in {path}")
         inodes, left = loose.number(place, "inodes") or 0, loose.number(place, "inodes_free") or 0
         if left < INODES * inodes:
             shown = f"{at}: {left:.0f} of {inodes:.0f} inodes free"

@@ -110,13 +110,6 @@ RULES = (
         "as root: chmod 1777 /tmp; where it is mounted read-only: mount -o remount,rw /tmp",
     ),
     Rule(
-        "shm_not_writable",
-        "warning",
-        "The user may not write to /dev/shm",
-        "its mode was changed, or it is mounted read-only; NCCL and data loaders exchange their data there",
-        "as root: chmod 1777 /dev/shm; where it is mounted read-only: mount -o remount,rw /dev/shm",
-    ),
-    Rule(
         "mpi_hangs",
         "warning",
         "The MPI launcher does not say its version in time",
@@ -218,14 +211,11 @@ def _packages(host: HostView) -> Iterator[Finding]:
 
 def _session(host: HostView) -> Iterator[Finding]:
     """The folder that the launcher writes to before it starts anything."""
-    space = loose.mapping(host.data("space"))
-    for use, code in (("tmp", "mpi_tmp_not_writable"), ("shm", "shm_not_writable")):
-        if loose.mapping(space.get(use)).get("writable") is False:
-            path = loose.text(loose.mapping(space.get(use)), "path")
-            yield Finding(
-                code, host.name, f"{path}: not writable for the user", f"no file can be made in {path}"
-            )
-    tmp = loose.mapping(space.get("tmp"))
+    tmp = loose.mapping(loose.mapping(host.data("space")).get("tmp"))
+    if tmp.get("writable") is False:
+        path = loose.text(tmp, "path")
+        shown = f"{path}: not writable for the user"
+        yield Finding("mpi_tmp_not_writable", host.name, shown, f"no file can be made in {path}")
     free = loose.number(tmp, "free")
     if free is not None and free < TMP_FULL:
         shown = f"{loose.text(tmp, 'path')}: {free:.0f} bytes free"
