@@ -195,6 +195,32 @@ def test_network_of_a_host_cut_for_a_moment(kit: LabKit) -> None:
     kit.gone()
 
 
+def freeze(lab: Lab, still: bool) -> None:
+    """All processes of all hosts at once, by the kernel's freezer (v2's, or v1's)."""
+    for pattern, words in (("cgroup.freeze", "01"), ("freezer.state", ("THAWED", "FROZEN"))):
+        found = list(Path("/sys/fs/cgroup").glob(f"**/runkit-lab/{lab.name}/{pattern}"))
+        if found:
+            found[0].write_text(words[still])
+            return
+    raise AssertionError("this kernel freezes no cgroup")
+
+
+@pytest.mark.faults
+def test_all_hosts_stand_still(kit: LabKit) -> None:
+    """As guests of a machine that is paused do, for longer than a silent host is waited for."""
+    kit.train("--steps", "200", deadlines={"start_s": 60, "progress_s": 22, "total_s": 250})
+    bench = training(kit)
+    freeze(kit.lab, True)
+    try:
+        time.sleep(26)
+    finally:
+        freeze(kit.lab, False)
+    said = over(bench, 120)
+    assert bench.returncode == 0, said
+    assert kit.states() == {"c32": "measured"}
+    kit.gone()
+
+
 @pytest.mark.faults
 def test_network_of_the_launch_host_cut(kit: LabKit) -> None:
     bench = training(kit)

@@ -303,6 +303,31 @@ class Watch:
         return whole if whole else max(0, len(text) - SCAN_BYTES // 2)
 
 
+# --- silence -------------------------------------------------------------------------------
+
+
+class Awake:
+    """The seconds in which this process ran, by which it judges how long others were silent.
+
+    While its machine stands still (a guest that is paused, copied or moved), or runs by fits and starts,
+    nobody can be heard: between two looks at this clock it goes on by ``MOST_S`` at most.
+    """
+
+    MOST_S = BEAT_S  # whoever waits for others looks at least that often
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.last, self.seconds = clock, clock(), 0.0
+
+    def __call__(self) -> float:
+        now = self.clock()
+        self.seconds += min(now - self.last, self.MOST_S)
+        self.last = now
+        return self.seconds
+
+
+awake = Awake()
+
+
 # --- other hosts ---------------------------------------------------------------------------
 
 
@@ -320,7 +345,7 @@ class Attendant:
         command = [work["python"], folder + "/agent.py", "attend", folder, self.name]
         self.argv = [*SSH, host["address"], " ".join(map(shlex.quote, command))]
         self.process: "Optional[subprocess.Popen[bytes]]" = None
-        self.heard = self.tried = time.monotonic()
+        self.heard = self.tried = awake()
         self.told = 0.0  # when it was last told that the agent lives
         self.tries, self.rest = 0, b""
         self.ready: Optional[Dict[str, Any]] = None  # what it said of its host
@@ -330,7 +355,7 @@ class Attendant:
 
     def tend(self) -> None:
         """Hear what came, tell that the agent lives; connect where nobody is at the other end."""
-        now = time.monotonic()
+        now = awake()
         self._hear()
         if self.process is None or self.process.poll() is not None or now > self._newest() + SILENT_S:
             if self.process is None or now > self.tried + 1:
@@ -350,7 +375,7 @@ class Attendant:
         return self.done == self.task
 
     def lost(self) -> bool:
-        return time.monotonic() > self.heard + LOST_S
+        return awake() > self.heard + LOST_S
 
     def close(self) -> None:
         """The end of its standard input is the end of its work."""
@@ -366,7 +391,7 @@ class Attendant:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-        self.tries, self.tried, self.rest = self.tries + 1, time.monotonic(), b""
+        self.tries, self.tried, self.rest = self.tries + 1, awake(), b""
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             self.argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
@@ -386,7 +411,7 @@ class Attendant:
     def _take(self, words: List[str]) -> None:
         if words[0] not in ("alive", "ready", "swept", "refused"):
             return  # what a login says of its own accord
-        self.heard, self.complaint = time.monotonic(), ""
+        self.heard, self.complaint = awake(), ""
         if words[0] == "refused":
             self.refusal = words[1]
         elif words[0] == "ready":
@@ -417,15 +442,12 @@ class Attending:
 
     def __init__(self, run: str, lock: int) -> None:
         self.run, self.lock = run, lock
-        self.heard, self.alone, self.rest = time.monotonic(), False, b""
+        self.heard, self.alone, self.rest = awake(), False, b""
         self.task, self.done, self.urgent = 0, 0, False
 
     def main(self) -> int:
         while not self._left_alone():
-            asked = time.monotonic()
             select.select([0], [], [], BEAT_S)
-            if time.monotonic() > asked + SILENT_S:  # this host stood still itself
-                self.heard = time.monotonic()
             self._listen()
             if self.task > self.done:
                 found = len(processes_of(self.run) if self.urgent else settle(self.run))
@@ -438,7 +460,7 @@ class Attending:
         return 1 if survivors else 0
 
     def _left_alone(self) -> bool:
-        return self.alone or time.monotonic() > self.heard + LOST_S
+        return self.alone or awake() > self.heard + LOST_S
 
     def _hurry(self) -> bool:
         self._listen()
@@ -450,7 +472,7 @@ class Attending:
         except BlockingIOError:
             return
         self.alone = not text
-        self.heard = time.monotonic()
+        self.heard = awake()
         *lines, self.rest = (self.rest + text).split(b"\n")
         for line in lines:
             word, _, task = line.partition(b" ")
@@ -519,7 +541,7 @@ class Agent:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._on_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.beat = (0, time.monotonic())
+        self.beat = (0, awake())
         others = [host for host in self.work["hosts"] if host["name"] != self.work["launch_host"]]
         self.attendants = [Attendant(host, self.work) for host in others]
 
@@ -528,7 +550,7 @@ class Agent:
 
     def gather(self) -> str:
         """Wait until every other host is attended; returns what is in the way of the run, or ""."""
-        deadline = time.monotonic() + GATHER_S
+        deadline = awake() + GATHER_S
         while any(each.ready is None for each in self.attendants):
             for each in self.attendants:
                 each.tend()
@@ -536,7 +558,7 @@ class Agent:
                     return "%s on %s" % (each.refusal, each.name)
                 if each.refusal:
                     return each.refusal
-                if each.ready is None and (each.tries > 3 or time.monotonic() > deadline):
+                if each.ready is None and (each.tries > 3 or awake() > deadline):
                     text = "%s: cannot be reached over ssh from %s: %s; set it right with: %s"
                     said = each.complaint or "no answer"
                     return text % (each.name, self.work["launch_host"], said, self.work["remedy"])
@@ -645,7 +667,7 @@ class Agent:
 
     def _confirm_hosts(self) -> None:
         """A launcher may see before the agent does that a host is gone: ask before its status is believed."""
-        asked = time.monotonic()
+        asked = awake()
         while any(each.heard < asked for each in self.attendants):
             self._watch_hosts()
             time.sleep(0.05)
@@ -685,7 +707,7 @@ class Agent:
         self, process: "subprocess.Popen[bytes]", cell: Dict[str, Any], watch: Watch, began: float
     ) -> int:
         """Wait for the end of the launcher; returns its status, or raises the Verdict that ends it sooner."""
-        limits, last_record, looked = cell["deadlines"], None, began
+        limits, looked, newest = cell["deadlines"], began, awake()
         while process.poll() is None:
             self._sleep(looked + TICK_S - time.monotonic())
             if self.stops:
@@ -693,30 +715,23 @@ class Agent:
             now = time.monotonic()
             if now < looked + TICK_S:
                 continue
-            self._forgive(now - looked, now)
             looked = now
             if watch.look():
-                last_record = now
+                newest = awake()
                 write_progress(self.dir, cell["id"], watch, now - began)
             self._watch_guard()
             self._watch_hosts()
-            self._watch_world(now)
+            self._watch_world()
+            quiet_s = awake() - newest
             if now - began > limits["total_s"]:
                 raise Verdict("timeout", "not done after %g s" % limits["total_s"])
-            if last_record is None and now - began > limits["start_s"]:
+            if not watch.records and quiet_s > limits["start_s"]:
                 raise Verdict("timeout", "no record within %g s of the start" % limits["start_s"])
-            if last_record is not None and now - last_record > limits["progress_s"]:
+            if watch.records and quiet_s > limits["progress_s"]:
                 raise Verdict(
                     "timeout", "no record for %g s after %d" % (limits["progress_s"], watch.records)
                 )
         return int(process.wait())
-
-    def _forgive(self, gap: float, now: float) -> None:
-        """Where this host itself stood still for so many seconds, nobody else was silent."""
-        if gap > SILENT_S:
-            self.beat = (self.beat[0], now)
-            for each in self.attendants:
-                each.heard = now
 
     def _sleep(self, seconds: float) -> None:
         """Until ``seconds`` have passed, or a signal came: a child that ended, a request to stop."""
@@ -724,7 +739,7 @@ class Agent:
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake, 4096)
 
-    def _watch_world(self, now: float) -> None:
+    def _watch_world(self) -> None:
         if free_bytes(self.dir) < LOW_BYTES:
             raise Verdict("failed", "no space left in %s" % self.dir, last=True)
         if self.work["detached"]:
@@ -732,8 +747,8 @@ class Agent:
         with contextlib.suppress(FileNotFoundError):
             stamp = os.stat(os.path.join(self.dir, "beat")).st_mtime_ns
             if stamp != self.beat[0]:
-                self.beat = (stamp, now)
-        if now - self.beat[1] > self.work["lost_after_s"]:
+                self.beat = (stamp, awake())
+        if awake() - self.beat[1] > self.work["lost_after_s"]:
             text = "the controller was not heard of for %g s" % self.work["lost_after_s"]
             raise Verdict("stopped", text, last=True)
 
