@@ -223,3 +223,36 @@ def test_values_that_docker_does_not_take_are_refused(
     }
     said = play(tmp_path, role("container_runtime", "refuse"), "--check", fails=bool(sentence), **known)
     assert sentence in said
+
+
+FLAG_AND_FILE = (
+    "unable to configure the Docker daemon with file /etc/docker/daemon.json: the following directives are "
+    "specified both as a flag and in the configuration file: default-shm-size: (from flag: 1G, from file: 2G)"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([FLAG_AND_FILE], FLAG_AND_FILE),  # as docker.io 26.1.5 says it
+        (
+            [
+                'time="2026-11-29T08:12:01Z" level=info msg="Starting up"',
+                "failed to start daemon: mkdir /data: read-only file system",
+                'time="2026-11-29T08:12:01Z" level=info msg="stopping"',
+            ],
+            "failed to start daemon: mkdir /data: read-only file system",
+        ),
+        (
+            [
+                'time="T" level=warning msg="it is \\"late\\""',
+                'time="T" level=error msg=failed error="no space left"',
+            ],
+            "failed: no space left",
+        ),
+        (['time="T" level=warning msg="it is \\"late\\""', 'time="T" level=info msg=x'], 'it is "late"'),
+        (['time="T" level=info msg="Starting up"', ""], ""),
+    ],
+)
+def test_why_docker_did_not_start_is_its_own_word(lines: list[str], expected: str) -> None:
+    assert loaded("files/start_docker.py").reason(lines) == expected

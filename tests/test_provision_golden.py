@@ -309,7 +309,7 @@ def test_a_driver_that_waits_for_a_reboot_is_left_to_the_role_that_reboots(later
 
 @again
 def test_docker_is_restarted_for_what_it_has_not_read_unless_containers_run(later: dict[str, Said]) -> None:
-    start = "Docker | Let it run, with that configuration"
+    start = "Docker | Have it start with the host"
     states = {name: told(later[name], "container_runtime", start)["state"] for name in AGAIN[:2]}
     assert states == {"ubuntu2404-h100x8": "restarted", "rocky9-a100x8": "started"}
     notes = [note for note in later["rocky9-a100x8"].notes if "daemon.json" in note]

@@ -253,9 +253,38 @@ def test_a_configuration_that_docker_does_not_take_stays_as_it_is(lab: Lab) -> N
     assert sh(lab, first, "cat /etc/docker/daemon.json") == broken + "\n"
     (line,) = (line for line in said if line.startswith(f"{second}: "))
     assert "docker does not start with what was added to /etc/docker/daemon.json" in line
+    assert "specified both as a flag and in the configuration file: default-shm-size" in line
     assert sh(lab, second, "ls /etc/docker; systemctl is-active docker").split()[-1] == "active"
     sh(lab, first, "mv /root/daemon.json /etc/docker")
     sh(lab, second, f"rm -r {folder}; systemctl daemon-reload")
+
+
+def test_a_docker_that_is_never_ready_is_not_waited_for_without_end(lab: Lab) -> None:
+    """On the first host whatever it is configured with, on the second with what is added to it alone."""
+    first, second = lab.hosts
+    folder = "/etc/systemd/system/docker.service.d"
+    before = sh(lab, second, "cat /etc/docker/daemon.json")
+    always = "exec sleep infinity"
+    added = "grep -q sleepy /etc/docker/daemon.json && exec sleep infinity; exec dockerd -H fd://"
+    for host, script in ((first, always), (second, added)):
+        unit = f"[Service]\nTimeoutStartSec=0\nExecStart=\nExecStart=/bin/sh -c '{script}'\n"
+        sh(
+            lab,
+            host,
+            f"mkdir -p {folder}; cat >{folder}/theirs.conf <<'END'\n{unit}END\nsystemctl daemon-reload",
+        )
+    sh(lab, first, "systemctl stop docker.service docker.socket")
+    state(lab, **{second: {"container_runtime_registry_mirrors": ["https://sleepy.example"]}})
+    _, said = provision(lab)
+    assert len(said) == 2, said
+    assert f"{first}: container_runtime: docker does not start: it is not ready after 90 s" in said[0]
+    assert f"{second}: container_runtime: docker does not start with what was added" in said[1]
+    assert sh(lab, second, "cat /etc/docker/daemon.json; systemctl is-active docker") == before + "active\n"
+    for host in lab.hosts:
+        sh(lab, host, f"rm -r {folder}; systemctl daemon-reload")
+    state(lab)
+    assert provision(lab)[1] == []
+    assert [sh(lab, host, "systemctl is-active docker") for host in lab.hosts] == ["active\n"] * 2
 
 
 def test_another_version_of_the_toolkit_is_taken_where_it_is_stated(lab: Lab) -> None:
