@@ -34,6 +34,15 @@ _UNREACHED = (
 # The words of apt, dpkg and dnf; what is more special stands first.
 _PACKAGES = (
     (
+        r"Unsupported proxy configured",
+        f"apt knows no such proxy; correct what names it in /etc/apt/apt.conf.d, {_AGAIN}",
+    ),
+    (
+        r"is not known on line \d+ in source|Malformed (?:entry|line|stanza) \d+|"
+        r"Unable to parse package file /etc",
+        f"correct that file of sources, or remove it, {_AGAIN}",
+    ),
+    (
         r"NO_PUBKEY|Missing key [0-9A-F]|[Pp]ublic key (?:for \S+ )?is not (?:available|installed)",
         "it is signed by another key than the one that is pinned; mend the mirror, or state the vendor's new "
         "key in fingerprints of vendor_sources_repositories",

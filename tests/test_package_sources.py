@@ -104,10 +104,14 @@ def test_a_password_of_the_mirror_is_seen_by_root_alone(
     assert (repos / "site.repo").stat().st_mode & 0o777 == 0o644
 
 
+UNCHANGED = {"__package_sources_apt": {"changed": False}, "__package_sources_mirrored": {"changed": False}}
+
+
 def test_what_apt_says_of_a_mirror_tells_no_password(tmp_path: Path) -> None:
     known: dict[str, Any] = {
         "ansible_facts": {"distribution": "Debian"},
         "__package_sources_debian": True,
+        **UNCHANGED,
         "__package_sources_updated": {"rc": 100, "stderr": f"E: http://me:{PASSWORD}@m.example is gone"},
         "__package_sources_policy": {"stdout": ""},
     }
@@ -122,6 +126,7 @@ def test_without_a_connection_no_server_is_blamed_for_what_it_lacks(tmp_path: Pa
     known: dict[str, Any] = {
         "ansible_facts": {"distribution": "Debian"},
         "__package_sources_debian": True,
+        **UNCHANGED,
         "__package_sources_updated": {
             "rc": 100,
             "stdout": f"Ign:1 http://m.example/debian trixie InRelease\nErr:2 {source}\n  Cannot initiate "
@@ -135,6 +140,45 @@ def test_without_a_connection_no_server_is_blamed_for_what_it_lacks(tmp_path: Pa
     known["__package_sources_updated"]["stdout"] = f"Err:2 {source}\n  404  Not Found [IP: 192.0.2.1 80]\n"
     said = play(tmp_path, role("package_sources", "lists"), "--check", fails=True, **known)
     assert "does not have a Release file." in said
+
+
+@pytest.mark.parametrize(
+    ("is_new", "stdout", "fails"),
+    [
+        (True, "Ign:1 http://m.example/debian trixie InRelease\n", True),
+        (
+            True,
+            "Hit:1 http://m.example/debian trixie InRelease\n",
+            False,
+        ),  # of somebody else's source a note is enough
+        (True, "Get:1 file:/srv/local ./ InRelease\nErr:2 http://m.example/debian trixie Release\n", True),
+        (
+            False,
+            "Ign:1 http://m.example/debian trixie InRelease\n",
+            False,
+        ),  # a server is away for an hour, say
+    ],
+)
+def test_a_new_proxy_through_which_nothing_is_read_is_no_note(
+    is_new: bool, stdout: str, fails: bool, tmp_path: Path
+) -> None:
+    known: dict[str, Any] = {
+        **UNCHANGED,
+        "ansible_facts": {"distribution": "Debian"},
+        "package_sources_proxy": "http://proxy.example:1",
+        "__package_sources_debian": True,
+        "__package_sources_apt": {"changed": is_new},
+        "__package_sources_updated": {
+            "rc": 100,
+            "stdout": stdout,
+            "stderr": "E: nothing",
+            "stderr_lines": [],
+        },
+        "__package_sources_policy": {"stdout": "release v=13,o=Debian,a=stable"},
+    }
+    said = play(tmp_path, role("package_sources", "lists"), "--check", fails=fails, **known)
+    assert ("the lists of packages cannot be read" in said) is fails
+    assert ("remove the source if nobody needs it" in said) is not fails
 
 
 # Of dpkg 1.21: one package printed its reason as an error, the other did not.
@@ -166,3 +210,63 @@ def test_the_words_of_a_package_that_cannot_be_finished(tmp_path: Path, first: s
     said = play(tmp_path, tasks, "--check", fails=True, **known)
     reason = f"installed {first} package post-installation script subprocess returned error exit status 3"
     assert f"cannot be finished: {reason}, after it printed: the disk of {first} is upset; mend" in said
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("proxy", "10.213.2.1:31420", "package_sources_proxy is no address of a proxy"),
+        ("proxy", "ftp://proxy.example:21", "package_sources_proxy is no address"),
+        ("proxy", f"http://me:{PASSWORD} @proxy.example", "package_sources_proxy is no address"),
+        ("proxy", 'http://proxy.example";\nDPkg::Pre-Invoke {"id"};', "package_sources_proxy is no address"),
+        ("proxy", "http://proxy.example:3128\n", "package_sources_proxy is no address"),
+        ("proxy", f"http://me:{PASSWORD}%40@proxy.example:3128", ""),
+        ("proxy", "socks5h://[fd00::1]:1080/", ""),
+        ("proxy", "", ""),
+        ("no_proxy", ["mirror.example", "http://b.example"], "no_proxy: http://b.example is no name"),
+        ("no_proxy", ["b.example:80"], "no_proxy: b.example:80 is no name"),
+        ("no_proxy", ["10.0.0.1", "[fd00::1]", "mirror.example"], ""),
+        ("mirror", "mirror.example/debian", "package_sources_mirror is no address of a mirror"),
+        ("mirror", f"http://me:{PASSWORD}@m.example/a b", "package_sources_mirror is no address"),
+        ("mirror", "https://m.example/all", ""),
+    ],
+)
+def test_values_that_would_break_the_files_of_sources_are_refused(
+    variable: str, value: object, sentence: str, tmp_path: Path
+) -> None:
+    known = {"ansible_facts": FACTS, f"package_sources_{variable}": value}
+    said = play(tmp_path, role("package_sources", "refuse"), "--check", fails=bool(sentence), **known)
+    assert sentence in said
+    assert PASSWORD not in said
+
+
+@pytest.mark.parametrize(
+    ("stated", "sentence"),
+    [
+        ({"cudda": {}}, "cudda is unknown; there are container_toolkit, cuda, doca, docker"),
+        ({"cuda": {"fingerprint": ["AB"]}}, "cuda: fingerprint is unknown; one may state url, key_url"),
+        ({"cuda": {"url": "packages.example/cuda"}}, "cuda: url is no address"),
+        (
+            {"cuda": {"url": f"https://me:{PASSWORD}@p.example/a b", "key_url": "x"}},
+            "cuda: url and key_url is no",
+        ),
+        ({"cuda": {"suite": "a\nTrusted: yes"}}, "has blanks or quotes"),
+        ({"cuda": {"components": ["main", "a b"]}}, '"a b" has blanks or quotes'),
+        ({"cuda": {"options": {"gpgcheck": "1\nsslverify=0"}}}, "is no single line"),
+        ({"cuda": {"options": {"gpgcheck": 0, "exclude": "mft* a"}, "url": "https://p.example/c/"}}, ""),
+        ({"cuda": {"enabled": False}}, ""),
+        ({"docker": {"suite": "bookworm", "components": ["stable"], "key_url": "file:/srv/key"}}, ""),
+    ],
+)
+def test_repositories_that_are_misspelt_are_refused(
+    stated: dict[str, object], sentence: str, tmp_path: Path
+) -> None:
+    facts = {"os_family": "Debian", "distribution": "Debian", "distribution_major_version": "12"}
+    known = {
+        "ansible_facts": {**facts, "architecture": "x86_64", "distribution_release": "bookworm"},
+        "vendor_sources_repository": "docker" if "docker" in stated else "cuda",
+        "vendor_sources_repositories": stated,
+    }
+    said = play(tmp_path, role("vendor_sources", "refuse"), "--check", fails=bool(sentence), **known)
+    assert sentence in said
+    assert PASSWORD not in said

@@ -567,6 +567,18 @@ PACKAGES = {
         "Failed to install some of the specified packages\nNo package nvidia-open available.",
         "a mirror needs it too",
     ),
+    "no source at all": (
+        "E: Type 'garbage' is not known on line 1 in source list /etc/apt/sources.list.d/x.list",
+        "correct that file of sources, or remove it",
+    ),
+    "a source that lacks a word": (
+        "E: Malformed entry 1 in sources file /etc/apt/sources.list.d/x.sources (Suite)",
+        "correct that file of sources, or remove it",
+    ),
+    "a stanza that is none": (
+        "E: Unable to parse package file /etc/apt/sources.list.d/x.sources (1)",
+        "correct that file of sources, or remove it",
+    ),
     "dnf, no route": (
         "Failed to download metadata for repo 'runkit-cuda': Cannot download repomd.xml: "
         "Cannot download repodata/repomd.xml: All mirrors were tried",
