@@ -275,15 +275,16 @@ def test_a_docker_that_is_never_ready_is_not_waited_for_without_end(lab: Lab) ->
             f"mkdir -p {folder}; cat >{folder}/theirs.conf <<'END'\n{unit}END\nsystemctl daemon-reload",
         )
     sh(lab, first, "systemctl stop docker.service docker.socket")
-    state(lab, **{second: {"container_runtime_registry_mirrors": ["https://sleepy.example"]}})
-    _, said = provision(lab)
+    theirs = {first: {"container_runtime_engine": "docker.io"}}
+    state(lab, **theirs, **{second: {"container_runtime_registry_mirrors": ["https://sleepy.example"]}})
+    said = sorted(provision(lab)[1])
     assert len(said) == 2, said
     assert f"{first}: container_runtime: docker does not start: it is not ready after 90 s" in said[0]
     assert f"{second}: container_runtime: docker does not start with what was added" in said[1]
     assert sh(lab, second, f"{cat}; systemctl is-active docker") == before + "active\n"
     for host in lab.hosts:
         sh(lab, host, f"rm -r {folder}; systemctl daemon-reload")
-    state(lab)
+    state(lab, **theirs)
     assert provision(lab)[1] == []
     assert [sh(lab, host, "systemctl is-active docker") for host in lab.hosts] == ["active\n"] * 2
 

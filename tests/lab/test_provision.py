@@ -123,6 +123,40 @@ def test_the_library_of_packages_is_installed_through_the_proxy_that_is_stated(b
     sh(bare, second, "/usr/bin/python3 -c 'import apt'; test -e /etc/apt/apt.conf.d/80runkit-proxy")
 
 
+def sentence(bare: Lab, host: str) -> str:
+    done = bare.runner("provision", "--tags", "package_sources", "--limit", host, check=1)
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("runkit: "))
+    return line
+
+
+def test_sources_that_cannot_be_read_are_one_sentence_and_mended_by_the_next_call(bare: Lab) -> None:
+    second, named = bare.hosts[1], "/etc/apt/apt.conf.d/80runkit-proxy"
+    own = bare.folder / "host_vars" / f"{second}.yml"
+    own.parent.mkdir(exist_ok=True)
+    bridge = bare.address(second).rpartition(".")[0] + ".1"
+    before = sh(bare, second, f"cat {named}")
+    try:
+        own.write_text(f"package_sources_proxy: '{bridge}:9'\n")
+        assert "package_sources_proxy is no address of a proxy; write it as" in sentence(bare, second)
+        assert sh(bare, second, f"cat {named}") == before
+        own.write_text(f"package_sources_proxy: http://{bridge}:9\n")
+        for _ in range(2):  # the second time apt's lists are young
+            line = sentence(bare, second)
+            assert "the lists of packages cannot be read" in line
+            assert "the host does not reach it; state package_sources_proxy" in line
+            assert sh(bare, second, f"ls {named} 2>/dev/null || :") == ""
+    finally:
+        own.unlink()
+    sh(bare, second, "echo garbage here >/etc/apt/sources.list.d/theirs.list")
+    line = sentence(bare, second)
+    assert "Type 'garbage' is not known on line 1 in source list /etc/apt/sources.list.d/theirs.list" in line
+    assert "correct that file of sources, or remove it" in line
+    sh(bare, second, "rm /etc/apt/sources.list.d/theirs.list")
+    done = bare.runner("provision", "--tags", "package_sources", "--limit", second, check=0)
+    assert recap(done.stdout)[second][1:] == (0, 0)
+    assert sh(bare, second, f"cat {named}") == before
+
+
 def test_another_user_than_on_the_launch_host_is_refused(bare: Lab) -> None:
     second = bare.hosts[1]
     own = bare.folder / "host_vars" / f"{second}.yml"

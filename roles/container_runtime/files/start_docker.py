@@ -12,6 +12,7 @@ import time
 
 UNIT = "docker.service"
 PATIENCE_S = 90  # as systemd waits for other units
+LATE = f"it is not ready after {PATIENCE_S} s"
 MSG = re.compile(r'\blevel=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)(?: error=("(?:[^"\\]|\\.)*"|\S+))?')
 
 
@@ -25,6 +26,14 @@ def run(*argv):
     return subprocess.run(
         argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False
     )
+
+
+def attempt(verb):
+    """Return "", or what became of docker."""
+    try:
+        return "it ended at its start" if systemctl(verb, UNIT) else ""
+    except subprocess.TimeoutExpired:
+        return LATE
 
 
 def reason(lines):
@@ -54,12 +63,13 @@ def main(verb):
     began = time.time()
     # Else systemd refuses where docker failed some times within a minute, for a reason that may be gone.
     systemctl("reset-failed", UNIT, "docker.socket")
-    try:
-        if systemctl(verb, UNIT) == 0:
-            return 0
-        how = "it ended at its start"
-    except subprocess.TimeoutExpired:
-        how = f"it is not ready after {PATIENCE_S} s"
+    how = attempt(verb)
+    if (
+        how == LATE and verb == "start"
+    ):  # that may have waited for a start from before its configuration was mended
+        how = attempt("restart")
+    if not how:
+        return 0
     since = f"--since=@{int(began)}"
     written = run("journalctl", f"_SYSTEMD_UNIT={UNIT}", since, "--output=cat", "--lines=200")
     why = reason(written.stdout.decode(errors="replace").splitlines())
