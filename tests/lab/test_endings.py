@@ -222,6 +222,22 @@ def test_all_hosts_stand_still(kit: LabKit) -> None:
 
 
 @pytest.mark.faults
+def test_disk_of_the_launch_host_takes_nothing_for_a_moment(kit: LabKit) -> None:
+    """The agent stands in the middle of a write, for longer than a silent one is waited for."""
+    kit.train("--steps", "400", deadlines=LONG)
+    bench = training(kit)
+    tmp = f"{kit.home}/{kit.runs()[0]}/progress.json.tmp"
+    made = kit.lab.ssh(kit.first, f"mkfifo {tmp}2 && mv {tmp}2 {tmp}")
+    assert made.returncode == 0, made.stderr
+    time.sleep(26)
+    assert kit.lab.ssh(kit.first, f"mv {tmp} {tmp}2 && timeout 5 cat {tmp}2").stdout.startswith("{")
+    said = over(bench, 120)
+    assert bench.returncode == 0, said
+    assert kit.states() == {"c32": "measured"}
+    kit.gone()
+
+
+@pytest.mark.faults
 def test_network_of_the_launch_host_cut(kit: LabKit) -> None:
     bench = training(kit)
     began = time.monotonic()

@@ -34,7 +34,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
+import warnings
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 TICK_S = 0.5  # between two looks at logs, deadlines, disk and controller
@@ -43,6 +45,7 @@ RESERVE_BYTES = 256 * 1024  # given back to a full disk, so that the journal can
 LOW_BYTES = 64 * 1024  # a disk with less free than this is full
 SETTLE_S = 0.3  # what a launcher's daemons on other hosts may need to end after it
 BEAT_S = 1.0  # between two signs of life, of the agent to an attendant
+STUCK_S = 120.0  # an agent that stood at one thing for so long is not said to live any more
 SILENT_S = 8.0  # a connection to an attendant that is silent for so long is made anew
 LOST_S = (
     20.0  # a host whose attendant is silent for so long is lost; an attendant ends its ranks after it too
@@ -346,7 +349,7 @@ class Attendant:
         self.argv = [*SSH, host["address"], " ".join(map(shlex.quote, command))]
         self.process: "Optional[subprocess.Popen[bytes]]" = None
         self.heard = self.tried = awake()
-        self.told = 0.0  # when it was last told that the agent lives
+        self.writing = threading.Lock()  # of its standard input, which another thread writes to as well
         self.tries, self.rest = 0, b""
         self.ready: Optional[Dict[str, Any]] = None  # what it said of its host
         self.refusal, self.complaint = "", ""  # why it will not attend; what ssh said last
@@ -354,15 +357,16 @@ class Attendant:
         self.done = 0
 
     def tend(self) -> None:
-        """Hear what came, tell that the agent lives; connect where nobody is at the other end."""
+        """Hear what came; connect where nobody is at the other end."""
         now = awake()
         self._hear()
-        if self.process is None or self.process.poll() is not None or now > self._newest() + SILENT_S:
-            if self.process is None or now > self.tried + 1:
-                self._connect()
-        elif now > self.told + BEAT_S:
-            self.told = now
-            self._say("beat")
+        gone = self.process is None or self.process.poll() is not None or now > self._newest() + SILENT_S
+        if gone and (self.process is None or now > self.tried + 1):
+            self._connect()
+
+    def beat(self) -> None:
+        """Tell that the agent lives."""
+        self._say("beat")
 
     def ask(self, word: str) -> None:
         """``sweep`` the run's processes away, ``now`` without grace; the answer makes it ``idle``."""
@@ -379,6 +383,11 @@ class Attendant:
 
     def close(self) -> None:
         """The end of its standard input is the end of its work."""
+        with self.writing:
+            self.drop()
+
+    def drop(self) -> None:
+        """The same, in a process of one thread that was forked from one of two."""
         if self.process is not None and self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
@@ -393,11 +402,10 @@ class Attendant:
             self.process.wait()
         self.tries, self.tried, self.rest = self.tries + 1, awake(), b""
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            self.argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-        )
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+        process = subprocess.Popen(self.argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        for stream in (process.stdin, process.stdout, process.stderr):
             os.set_blocking(stream.fileno(), False)  # type: ignore[union-attr]
+        self.process = process
 
     def _hear(self) -> None:
         if self.process is None:
@@ -424,9 +432,11 @@ class Attendant:
                 self.done, self.swept = task, (found, survivors)
 
     def _say(self, line: str) -> None:
-        if self.process is not None and self.process.stdin is not None and not self.process.stdin.closed:
-            with contextlib.suppress(OSError):
-                os.write(self.process.stdin.fileno(), line.encode() + b"\n")
+        with self.writing:
+            stdin = self.process.stdin if self.process is not None else None
+            if stdin is not None and not stdin.closed:
+                with contextlib.suppress(OSError):
+                    os.write(stdin.fileno(), line.encode() + b"\n")
 
 
 def _read(stream: Any) -> bytes:
@@ -544,6 +554,21 @@ class Agent:
         self.beat = (0, awake())
         others = [host for host in self.work["hosts"] if host["name"] != self.work["launch_host"]]
         self.attendants = [Attendant(host, self.work) for host in others]
+        self.turned = time.monotonic()  # when the other hosts were last looked after
+        threading.Thread(target=self._tell_that_it_lives, daemon=True).start()
+
+    def _tell_that_it_lives(self) -> None:
+        """In a thread of its own: a disk that takes nothing for half a minute must not end the run."""
+        while True:
+            if time.monotonic() < self.turned + STUCK_S:
+                for each in self.attendants:
+                    each.beat()
+            time.sleep(BEAT_S)
+
+    def _tend(self) -> None:
+        self.turned = time.monotonic()
+        for each in self.attendants:
+            each.tend()
 
     def _on_stop(self, *_: object) -> None:
         self.stops += 1
@@ -552,8 +577,8 @@ class Agent:
         """Wait until every other host is attended; returns what is in the way of the run, or ""."""
         deadline = awake() + GATHER_S
         while any(each.ready is None for each in self.attendants):
+            self._tend()
             for each in self.attendants:
-                each.tend()
                 if each.refusal.startswith("busy "):
                     return "%s on %s" % (each.refusal, each.name)
                 if each.refusal:
@@ -659,8 +684,8 @@ class Agent:
 
     def _hurry(self) -> bool:
         """Whether there is no time for grace; the attendants are kept alive, and told so."""
+        self._tend()
         for each in self.attendants:
-            each.tend()
             if self.stops > 1 and each.word == "sweep" and not each.idle():
                 each.ask("now")
         return self.stops > 1
@@ -673,8 +698,8 @@ class Agent:
             time.sleep(0.05)
 
     def _watch_hosts(self) -> None:
+        self._tend()
         for each in self.attendants:
-            each.tend()
             if each.lost():
                 text = "%s was lost: no sign of life for %g s" % (each.name, LOST_S)
                 raise Verdict(
@@ -759,7 +784,9 @@ class Agent:
         if self.guard_pipe is not None:
             os.close(self.guard_pipe)
         read_end, self.guard_pipe = os.pipe2(os.O_CLOEXEC)
-        self.guard = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the guard takes no lock
+            self.guard = os.fork()
         if self.guard == 0:
             os.close(self.guard_pipe)
             self._stand_guard(read_end)
@@ -771,7 +798,7 @@ class Agent:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, signal.SIG_IGN)
         for each in self.attendants:  # they must see the agent's end, too
-            each.close()
+            each.drop()
         if os.read(agent_alive, 1) == b"q":
             return
         survivors = clean_up(self.run, at_once)
