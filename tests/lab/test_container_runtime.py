@@ -18,7 +18,7 @@ from standins import Package, StandIns
 
 pytestmark = [pytest.mark.gpu_hosts, pytest.mark.timeout(300)]
 
-PATIENCE = 280
+PATIENCE = 290
 OLD, PINNED, NEW = "1.19.0", "1.20.0", "1.21.0"
 LIBRARIES = ("libnvidia-container1", "libnvidia-container-tools")
 TOOLKIT = (*LIBRARIES, "nvidia-container-toolkit", "nvidia-container-toolkit-base")
@@ -259,6 +259,7 @@ def test_a_configuration_that_docker_does_not_take_stays_as_it_is(lab: Lab) -> N
     sh(lab, second, f"rm -r {folder}; systemctl daemon-reload")
 
 
+@pytest.mark.timeout(600)
 def test_a_docker_that_is_never_ready_is_not_waited_for_without_end(lab: Lab) -> None:
     """On the first host whatever it is configured with, on the second with what is added to it alone."""
     first, second = lab.hosts
