@@ -264,8 +264,8 @@ def test_a_docker_that_is_never_ready_is_not_waited_for_without_end(lab: Lab) ->
     """On the first host whatever it is configured with, on the second with what is added to it alone."""
     first, second = lab.hosts
     folder = "/etc/systemd/system/docker.service.d"
-    cat = "cat /etc/docker/daemon.json 2>/dev/null"
-    before = sh(lab, second, f"{cat} || :")
+    cat = "cat /etc/docker/daemon.json 2>/dev/null || :"
+    before = sh(lab, second, cat)
     always = "exec sleep infinity"
     added = "grep -q sleepy /etc/docker/daemon.json && exec sleep infinity; exec dockerd -H fd://"
     for host, script in ((first, always), (second, added)):
