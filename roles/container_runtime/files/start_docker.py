@@ -64,9 +64,8 @@ def main(verb):
     # Else systemd refuses where docker failed some times within a minute, for a reason that may be gone.
     systemctl("reset-failed", UNIT, "docker.socket")
     how = attempt(verb)
-    if (
-        how == LATE and verb == "start"
-    ):  # that may have waited for a start from before its configuration was mended
+    # It may have waited for a start from before its configuration was mended.
+    if how == LATE and verb == "start":
         how = attempt("restart")
     if not how:
         return 0
