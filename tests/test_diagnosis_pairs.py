@@ -196,6 +196,55 @@ def test_all_pairs_really_meet_though_they_start_one_after_the_other() -> None:
     assert hosts[-1].data("pairs")["seconds"] < 8  # nobody waits once all have met
 
 
+def used_a_moment_ago(where: tuple[str, int]) -> None:
+    """A port as Open MPI's ranks leave it: their sockets let nobody else listen there for another minute."""
+    with socket.socket() as door:
+        door.bind(where)
+        door.listen(1)
+        with socket.create_connection(where) as visitor:
+            door.accept()[0].close()
+            assert visitor.recv(1) == b""
+    with socket.socket() as later, pytest.raises(OSError, match="already in use"):
+        later.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        later.bind(where)
+
+
+def test_nobody_waits_for_a_port_that_a_peer_says_it_could_not_open() -> None:
+    """A doctor or bench right after a run took all the time there is for connections, 10 s."""
+    first, second = free_ports(2)
+    used_a_moment_ago((local("gpu2"), second))
+    hosts = looked([request_of(name, made.NAMES, (first, second)) for name in made.NAMES])
+    told = {view.name: view.data("pairs") for view in hosts}
+    assert told["gpu2"]["ports"] == {str(first): "", str(second): "Address already in use"}
+    assert not told["gpu1"]["reached"]["gpu2"][str(second)]["open"]
+    assert max(each["seconds"] for each in told.values()) < 8
+    assert diagnosis.diagnose(hosts) == []
+
+
+def test_what_another_doctor_could_not_open_is_not_taken_for_what_the_own_one_could_not() -> None:
+    """Its own doctor there may open it a moment later: the peer goes on trying."""
+    first, second = free_ports(2)
+    words = [sys.executable, "-c", OTHER, str(PROBE.parent), local("gpu2"), str(first), str(second)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        own = {**request_of("gpu1", made.NAMES[:2], (first, second)), "look": "own", "deadline_s": 6}
+        (view,) = looked([own])
+        other.terminate()
+    assert view.data("pairs")["reached"]["gpu2"][str(second)]["said"]["Connection refused"] > 3
+
+
+OTHER = """
+import sys, time
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1])
+import probe
+probe.Door(sys.argv[2], int(sys.argv[3]), "other").start([int(sys.argv[4])])
+print("open", flush=True)
+time.sleep(60)
+"""
+
+
 LATE = """
 import json, socket, sys, threading, time
 sys.dont_write_bytecode = True
@@ -212,8 +261,8 @@ def refused(where, **more):
     return connect(where, **more)
 
 socket.create_connection = refused
-probe.Door(peer["address"], port)
-threading.Thread(target=probe.reach, args=(peer["name"], request["address"], port, end)).start()
+probe.Door(peer["address"], port).start()
+threading.Thread(target=probe.reach, args=(peer["name"], request["address"], port, end, set())).start()
 print(probe.pairs(request))
 """
 
@@ -267,6 +316,19 @@ def test_who_comes_from_the_look_of_another_doctor_is_told_the_time_and_not_take
     assert told["seconds"] > 1
 
 
+def test_a_peer_that_is_too_busy_to_speak_at_once_is_heard() -> None:
+    """Who was not, was waited for till the time was over: of 32 probes on two cores some always were."""
+    (port,) = free_ports(1)
+    request = {**request_of("gpu1", made.NAMES[:2], (port,)), "deadline_s": 7}
+    with subprocess.Popen([sys.executable, PROBE, json.dumps(request)], stdout=subprocess.PIPE) as probe:
+        with visitor((local("gpu1"), port)) as connection:
+            time.sleep(1.5)
+            connection.sendall(b"runkit gpu2\n")
+            assert connection.recv(100).startswith(b"runkit ")
+        told = views.view("gpu1", json.loads(probe.communicate(timeout=30)[0]), Stated()).data("pairs")
+    assert told["heard"] == {str(port): ["gpu2"]}
+
+
 TRY = """
 import json, sys
 sys.dont_write_bytecode = True
@@ -285,7 +347,7 @@ def tried(expression: str, *before: str) -> Any:
 def test_a_network_without_a_route_is_really_told_from_a_port_that_refuses() -> None:
     """In a network namespace of its own there is none at all."""
     (port,) = free_ports(1)
-    expression = f"probe.reach('a', '%s', {port}, time.monotonic() + 0.3)"
+    expression = f"probe.reach('a', '%s', {port}, time.monotonic() + 0.3, set())"
     assert tried(expression % "192.0.2.7", "unshare", "--map-root-user", "--net")["here"]
     refused = tried(expression % "127.0.0.1")
     assert ("here" in refused, [*refused["said"]]) == (False, ["Connection refused"])

@@ -372,7 +372,7 @@ def test_a_port_that_lets_nothing_in_is_given_up_in_time() -> None:
             filler.setblocking(False)
             filler.connect_ex(full.getsockname())
         until = time.monotonic() + 1.7
-        answer = probe.reach("here", *full.getsockname(), until)
+        answer = probe.reach("here", *full.getsockname(), until, set())
         late = time.monotonic() - until
     assert answer["open"] is False
     assert answer["said"] == {"timed out": 2}

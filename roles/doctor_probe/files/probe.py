@@ -37,7 +37,7 @@ import sys
 import termios
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 CUT = 200000  # bytes of each stream that are kept
 LONG = 1000000  # ... of a look at all cards, of which one takes 14 kB
@@ -52,6 +52,7 @@ NAMES_S = 5.0  # how long a name may take; training would wait as long
 NAME_S, NAME_TRIES = 0.5, 3  # one that takes longer is looked up again: a busy host is no slow name service
 HELLO = b"runkit"  # what a peer says to the ports that are open for the looks
 PAIRS_S = 9.0  # for how long they are open: hosts do not start at the same instant
+SILENT_S = 3.0
 ROUNDS = 3  # questions for the time; the shortest round trip counts
 # Large packets behind that: less than a peer's kernel takes in by itself, so that a busy peer is no bad path.
 BULK, BULK_S = 16384, 2.5
@@ -324,12 +325,16 @@ def looked_up(name: str) -> Answer:
 
 
 class Door:
-    """A port that is open for the looks of the peers: it tells each the time, and remembers who came."""
+    """A port that is open for the looks of the peers: it tells each the time, and remembers who came.
+
+    It tells the peers of its own look, too, which ports of this host could not be opened, so that none waits
+    for them: for a minute after a run that is so of the ports its ranks listened on.
+    """
 
     def __init__(self, address: str, port: int, look: str = "") -> None:
         self.heard: Set[str] = set()
         self.look = look.encode()
-        self.error = ""
+        self.error, self.shut = "", b""
         self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -337,7 +342,9 @@ class Door:
             self.listener.listen(128)
         except OSError as error:
             self.error = error.strerror or str(error)
-            return
+
+    def start(self, shut: Iterable[int] = ()) -> None:
+        self.shut = b"".join(b" %d" % port for port in shut)
         threading.Thread(target=self.serve, daemon=True).start()
 
     def bind(self, address: str, port: int) -> None:
@@ -359,19 +366,20 @@ class Door:
             threading.Thread(target=self.tell, args=(connection,), daemon=True).start()
 
     def tell(self, connection: socket.socket) -> None:
-        """The time for each line, three times at most; a stranger that is silent has half a second.
+        """The time for each line, three times at most; who is silent has seconds: it may be very busy.
 
         Who comes from another doctor's look is told as well, and does not count as heard. What follows is
         taken until it ends: a connection closed over unread data would be reset.
         """
         with contextlib.suppress(OSError), connection:
-            connection.settimeout(0.5)
+            connection.settimeout(SILENT_S)
             for _ in range(ROUNDS):
                 words = connection.recv(300).split()
                 if words[:1] != [HELLO] or len(words) not in (2, 3):
                     return
-                connection.sendall(b"%s %.6f\n" % (HELLO, time.time()))
-                if b"".join(words[2:]) == self.look:
+                ours = b"".join(words[2:]) == self.look
+                connection.sendall(b"%s %.6f%s\n" % (HELLO, time.time(), self.shut if ours else b""))
+                if ours:
                     self.heard.add(words[1].decode("utf-8", "replace"))
             connection.settimeout(BULK_S)
             while connection.recv(BULK):
@@ -388,24 +396,27 @@ def pairs(request: Request) -> str:
     own = "%s %s" % (request.get("name") or socket.gethostname(), look)
     until = began + max(1.0, min(PAIRS_S, float(request.get("deadline_s") or DEADLINE_S) - 3))
     doors = {port: Door(str(request.get("address") or ""), port, look) for port in ports} if peers else {}
+    open_doors = [door for door in doors.values() if not door.error]
+    for door in open_doors:
+        door.start(port for port in doors if doors[port].error)
     # A try that is late leaves its row as it is here: it did not reach the port.
     reached: Dict[str, Dict[int, Answer]] = {
         peer["name"]: {port: {"open": False, "said": {}} for port in ports} for peer in peers
     }
+    shut: Dict[str, Set[int]] = {peer["name"]: set() for peer in peers}  # as they say themselves
 
     def is_shut(pair: Tuple[Dict[str, Any], int]) -> bool:
         return not reached[pair[0]["name"]][pair[1]]["open"]
 
     def meet(pair: Tuple[Dict[str, Any], int]) -> Answer:
         peer, port = pair
-        said = reach(own, peer["address"], port, until)
+        said = reach(own, peer["address"], port, until, shut[peer["name"]])
         if said["open"] or not reached[peer["name"]][port]["said"]:
             reached[peer["name"]][port] = said
         return {}
 
     ways = [(peer, port) for peer in peers for port in ports]
     at_once(meet, ways, until + 0.5)
-    open_doors = [door for door in doors.values() if not door.error]
     while time.monotonic() < until and any(reached.keys() - door.heard for door in open_doors):
         time.sleep(0.02)
     # Who came may have opened its own ports behind the last try.
@@ -423,21 +434,22 @@ def pairs(request: Request) -> str:
     return json.dumps(told)
 
 
-def reach(own: str, address: str, port: int, until: float) -> Answer:
-    """Try until it is reached or the time is over; ``said`` counts what the failed tries said.
+def reach(own: str, address: str, port: int, until: float, shut: Set[int]) -> Answer:
+    """Try until it is reached, the time is over, or the peer has told on another port that this one is shut.
 
-    ``here`` is there where this host's own kernel has no way to it, ``stalled`` where it was reached.
+    ``said`` counts what the failed tries said. ``here`` is there where this host's own kernel has no way to
+    it, ``stalled`` where it was reached.
     """
     said: Dict[str, int] = {}
     here: Answer = {}
     pause = 0.1
     while True:
         left = until - time.monotonic()
-        if left <= 0:
+        if left <= 0 or port in shut:
             return dict({"open": False, "said": said}, **here)
         try:
             with socket.create_connection((address, port), timeout=min(1.0, left)) as connection:
-                told = clock(own, connection)
+                told = clock(own, connection, shut)
                 more = large(connection, until) if told else {}
                 return dict({"open": True, "said": said}, **told, **more)
         except OSError as error:
@@ -448,21 +460,25 @@ def reach(own: str, address: str, port: int, until: float) -> Answer:
         pause = min(0.5, pause * 2)
 
 
-def clock(own: str, connection: socket.socket) -> Answer:
-    """How many seconds the peer's clock is ahead, and how wrong that may be: half of the round trip."""
+def clock(own: str, connection: socket.socket, shut: Set[int]) -> Answer:
+    """How many seconds the peer's clock is ahead, and how wrong that may be: half of the round trip.
+
+    The ports that it says it could not open are added to those that are ``shut``.
+    """
     best: Answer = {}
     with contextlib.suppress(OSError, ValueError):
         connection.settimeout(1.0)
         for _ in range(ROUNDS):
             before = time.time()
             connection.sendall(b"%s %s\n" % (HELLO, own.encode()))
-            hello, there = connection.recv(100).split()
+            hello, there, *others = connection.recv(300).split()
             after = time.time()
             if hello != HELLO:
                 break
             error = (after - before) / 2
             if 0 <= error < best.get("error", 60.0):
                 best = {"offset": float(there) - before - error, "error": error}
+            shut.update(int(port) for port in others)
     return best
 
 
