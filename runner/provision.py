@@ -88,7 +88,7 @@ _PACKAGES = (
         f"a package is half installed; on the host: dpkg --configure -a, or apt-get remove it, {_AGAIN}",
     ),
     (
-        r"held broken packages|[Hh]eld packages were changed|unmet dependencies|conflicting requests",
+        r"held broken packages|[Hh]eld packages w\w+ (?:be )?changed|unmet dependencies|conflicting requests",
         "a hold or a pin keeps it from being installed; see apt-mark showhold, apt-cache policy or dnf "
         f"versionlock list, {_AGAIN}",
     ),

@@ -595,6 +595,36 @@ def test_what_keeps_packages_from_being_installed_is_one_sentence_with_its_remed
     assert "\n" not in line
 
 
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "named"),
+    [
+        (
+            "The following packages will be REMOVED:\n  gnupg\nThe following held packages will be changed:\n"
+            "  bash\n  gnupg\n0 upgraded, 0 newly installed, 1 to remove and 129 not upgraded.\n",
+            "E: Held packages were changed and -y was used without --allow-change-held-packages.\n",
+            "held packages will be changed: bash gnupg: ",
+        ),
+        (
+            "The following packages have unmet dependencies:\n"
+            " gnupg : Depends: gpg (< 2.2.40-1.1+deb12u2.1~) but it is not going to be installed\n"
+            "         Depends: gpg (>= 2.2.40-1.1+deb12u2) but it is not going to be installed\n"
+            " gpgsm : Depends: gpg\n",
+            "E: Unable to correct problems, you have held broken packages.\n",
+            "packages have unmet dependencies: gnupg : Depends: gpg (< 2.2.40-1.1+deb12u2.1~) but it is not "
+            "going to be installed: ",
+        ),
+    ],
+)
+def test_the_packages_that_a_hold_or_a_pin_keeps_back_are_named(stdout: str, stderr: str, named: str) -> None:
+    """What apt 2.6 said; it names them on standard output, and its error does not."""
+    res = {"msg": "'/usr/bin/apt-get -y' failed: " + stderr, "rc": 100, "stdout": stdout, "stderr": stderr}
+    data = {"host": "a", "task": "t", "res": res}
+    (failure,) = events.failures([{"event": "runner_on_failed", "event_data": data}])
+    line = provision.explain(failure.text)
+    assert line.startswith(named)
+    assert "see apt-mark showhold" in line
+
+
 FILES = {
     "/etc/security/limits.d already exists as a file": "a folder must be there; move away",
     "Destination /etc/security/limits.d not writable": "it is mounted read-only; see dmesg",

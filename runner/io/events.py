@@ -21,6 +21,10 @@ RECAP = {  # ansible-runner's word -> that of Ansible's own recap
     "ignored": "ignored",
 }
 
+# Of which packages apt says on stderr that it may not change or cannot install them.
+_LISTED = re.compile(
+    r"(?m)^The following (held packages will be changed|packages have unmet dependencies):\r?\n((?: .*\n?)+)"
+)
 # What ssh says behind a command on a terminal, as task raw starts them; its own words are in stdout.
 _FAREWELL = re.compile(r"(?m)^(?:Shared c|C)onnection to \S+ closed\.\r?\n?")
 
@@ -122,7 +126,7 @@ def _failure(event: Event) -> Failure:
     own = _FAREWELL.sub("", said_last)
     printed = str(result.get("stdout") or "") if own != said_last else ""
     text = next((each for each in (own, printed, said_last) if each.strip()), "\n".join(map(str, lines)))
-    text = text.strip() or "failed without a word"
+    text = "\n".join((text, *_listed(str(result.get("stdout") or "")))).strip() or "failed without a word"
     return Failure(
         _word(data, "host"),
         _word(data, "task"),
@@ -132,6 +136,13 @@ def _failure(event: Event) -> Failure:
         _word(data, "role"),
         text[-MOST_TEXT:],
     )
+
+
+def _listed(stdout: str) -> Iterator[str]:
+    """Yield a line for each list of packages: all that are held, the first one with what it depends on."""
+    for what, names in _LISTED.findall(stdout):
+        first = names.splitlines()[0] if "unmet" in what else names
+        yield f"{what}: {' '.join(first.split())}"
 
 
 def _results(events: Iterable[Event], kind: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
