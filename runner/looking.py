@@ -20,13 +20,25 @@ Values = Mapping[str, Mapping[str, Any]]
 Cancelled = Callable[[], bool]
 
 # Open MPI's ranks listen on the first ports that are free from 1024 on (btl_tcp_port_min_v4), its daemons and
-# NCCL on those that Linux gives to whoever asks for any. One that is taken is left out.
-OF_RANKS = (1024, 1025, 1031)
+# NCCL on those that Linux gives to whoever asks for any. One that is taken is left out: for a minute after a
+# run those of its ranks are, hence one above them.
+OF_RANKS = (1024, 1031, 1087)
 EPHEMERAL = (32768, 46000, 60999)
 DEADLINE_S = 20.0  # the default of doctor_probe_deadline_s
 # Looks behind blocking findings that take no more than a moment: what bench asks before it starts anything.
 QUICK = (
-    *("session", "limits", "meminfo", "space", "runs_root", "mounts", "interfaces", "pairs", "ssh"),
+    *(
+        "session",
+        "limits",
+        "meminfo",
+        "space",
+        "runs_root",
+        "mounts",
+        "interfaces",
+        "loopback",
+        "pairs",
+        "ssh",
+    ),
     *("mpi", "python_packages"),
     *("gpu_module", "gpu_module_installed", "gpu_pci", "gpu_query", "gpu_processes"),
     *("gpu_packages_deb", "gpu_packages_rpm", "gpu_fabric_manager", "kernel_modules"),

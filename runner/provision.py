@@ -154,7 +154,14 @@ _FILES = (
     ),
 )
 
-_REMEDIES = (*_PACKAGES, *_LOGIN, *_FILES)
+_TUNING = (
+    (
+        r"Unable to switch profile",
+        "tuned has no such profile; correct host_tuning_profile: tuned-adm list on the host shows them",
+    ),
+)
+
+_REMEDIES = (*_PACKAGES, *_TUNING, *_LOGIN, *_FILES)
 # Its own words invite a report of an error of its own; some are one, that of a stream that ended meanwhile.
 _MITOGEN_LOST = re.compile(r"(?:Channel|Mitogen) was disconnected|'NoneType'(?s:.*)mitogen/service\.py")
 # A role tells what the launch host was told, with its remedy: that login is another one.

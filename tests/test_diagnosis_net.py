@@ -161,6 +161,29 @@ def test_a_login_that_fails_is_named_by_its_cause(code: str, err: str, shown: st
     assert shown in finding.evidence
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "/home/me/.ssh/config: line 3: Bad configuration option: bogus\n"
+        "/home/me/.ssh/config: terminating, 1 bad configuration options\n",
+        '/home/me/.ssh/config line 2: no argument after keyword "port"\n',
+        "Bad owner or permissions on /home/me/.ssh/config\n",
+    ],
+)
+def test_a_configuration_of_the_launch_host_that_ssh_refuses_is_its_own_fault(words: str) -> None:
+    """What OpenSSH 9.2 said; the other hosts were never asked."""
+    told = {name: json.loads(ssh(words).out)["gpu3"] for name in made.NAMES[1:]}
+    (finding,) = diagnosis.diagnose(broken(cluster(), "gpu1", ssh=data(told)))
+    assert (finding.code, finding.host) == ("ssh_config_broken", "gpu1")
+    assert "/home/me/.ssh/config" in finding.evidence
+
+
+def test_a_login_that_ends_without_a_word_is_not_said_to_be_late() -> None:
+    """By ForceCommand of sshd on the host, say."""
+    (finding,) = diagnosis.diagnose(broken(cluster(), "gpu1", ssh=ssh("", 1)))
+    assert (finding.code, finding.evidence) == ("ssh_fails", "it ended with status 1 without a word")
+
+
 def test_a_login_to_another_sshd_of_the_same_machine() -> None:
     """Such as the machine's own, where the inventory states the port of one in a container."""
     launch = ssh("", 0, 2222).out.replace('"out": ""', '"out": "processes:4026531836\\n/usr/bin/orted\\n"')

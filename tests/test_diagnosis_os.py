@@ -145,6 +145,16 @@ def test_open_files_of_the_process_that_ssh_started(soft: object, code: str | No
     assert named == ([(code, "gpu3")] if code else [])
 
 
+@pytest.mark.parametrize(
+    ("soft", "named"),
+    [(0, ["fsize_session"]), (1024000, ["fsize_session"]), (1 << 40, []), ("unlimited", [])],
+)
+def test_a_file_size_that_is_limited(soft: object, named: list[str]) -> None:
+    low = said(made.LIMITS + f"Max file size             {soft:<20} unlimited            bytes\n")
+    told = diagnosis.diagnose(broken(cluster()[:1], "gpu1", limits=low, ssh=data({})))
+    assert [each.code for each in told if each.code.startswith("fsize")] == named
+
+
 def test_few_processes() -> None:
     """Root may have more than its limit; what Python says of threads holds for everybody."""
     limits = said(

@@ -6,6 +6,7 @@ The hosts are recorded (see os_hosts); connections are tried for real as well, b
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -145,6 +146,14 @@ def free_ports(count: int) -> tuple[int, ...]:
         for one in taken:
             one.bind(("", 0))
         return tuple(one.getsockname()[1] for one in taken)
+
+
+def test_a_host_that_does_not_let_itself_in() -> None:
+    """As the look gives it where nftables drops what comes over lo."""
+    told = data([{"address": "127.0.0.1", "error": "timed out"}])
+    (finding,) = diagnosis.diagnose(broken(cluster(), "gpu3", loopback=told))
+    assert (finding.code, finding.host) == ("loopback_blocked", "gpu3")
+    assert finding.evidence == "gpu3 -> 127.0.0.1: timed out"
 
 
 @contextmanager
@@ -327,6 +336,37 @@ def test_a_peer_that_is_too_busy_to_speak_at_once_is_heard() -> None:
             assert connection.recv(100).startswith(b"runkit ")
         told = views.view("gpu1", json.loads(probe.communicate(timeout=30)[0]), Stated()).data("pairs")
     assert told["heard"] == {str(port): ["gpu2"]}
+
+
+def test_a_port_that_another_doctor_has_is_not_called_taken() -> None:
+    first, second = free_ports(2)
+    words = [sys.executable, "-c", OTHER, str(PROBE.parent), local("gpu2"), str(first), str(second)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        hosts = looked([request_of(name, made.NAMES[:2], (first, second)) for name in made.NAMES[:2]])
+        other.terminate()
+    assert hosts[1].data("pairs")["ports"] == {str(first): "Address already in use", str(second): ""}
+    assert hosts[1].data("pairs")["doctor"] is True
+    assert found(hosts, "port_busy") == []
+
+
+def test_a_host_really_lets_itself_in_or_not() -> None:
+    """In a network namespace of its own lo is down: there is no way to 127.0.0.1."""
+    assert tried("json.loads(probe.loopback({'address': '127.0.0.2'}))") == []
+    apart = ("unshare", "--map-root-user", "--net")
+    (said,) = tried("json.loads(probe.loopback({'address': 'gpu1.example'}))", *apart)
+    assert said == {"address": "127.0.0.1", "error": "Network is unreachable"}
+
+
+def test_a_probe_ends_with_whoever_asked_for_it() -> None:
+    """Else it kept its ports, and the next doctor took them for another program's."""
+    request = {**request_of("gpu1", made.NAMES[:2], free_ports(1)), "only": ["pairs"]}
+    with subprocess.Popen([sys.executable, PROBE, json.dumps(request)], stdout=subprocess.PIPE) as probe:
+        visitor((local("gpu1"), request["mpi_ports"][0])).close()
+        assert probe.stdout is not None
+        probe.stdout.close()
+        assert probe.wait(timeout=4) == 128 + signal.SIGHUP
 
 
 TRY = """

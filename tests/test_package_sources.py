@@ -56,7 +56,7 @@ def test_what_no_mirror_has_is_switched_off(tmp_path: Path, repos: Path) -> None
     cisco.write_text(CISCO)
     mirrored(tmp_path, "")
     assert cisco.read_text() == CISCO
-    for changed in (5, 0):  # of the two others two rows each
+    for changed in (6, 0):  # of the two others two rows each, and the note of the mirror
         assert mirrored(tmp_path, "http://m.example/all").count("changed: [localhost]") == changed
     assert cisco.read_text() == CISCO.replace("enabled=1", "enabled=0")
 
@@ -67,7 +67,7 @@ def test_lists_of_mirrors_of_debian_s_cloud_images(tmp_path: Path) -> None:
     (tmp_path / "repos/debian.sources").write_text(sources)
     (tmp_path / "repos/mirrors/debian.list").write_text("https://a.example/debian\n")
     (tmp_path / "repos/mirrors/debian-security.list").write_text("https://a.example/debian-security\n")
-    for changed in (2, 0):
+    for changed in (3, 0):  # and the note of the mirror
         said = mirrored(tmp_path, "http://m.example", ansible_facts={"os_family": "Debian"})
         assert said.count("changed: [localhost]") == changed
     assert (tmp_path / "repos/debian.sources").read_text() == sources
@@ -79,7 +79,7 @@ def test_lists_of_mirrors_of_debian_s_cloud_images(tmp_path: Path) -> None:
 def test_a_mirror_that_is_asked_without_the_proxy_says_so_once(tmp_path: Path, repos: Path) -> None:
     """dnf.conf(5): _none_ as a repository's proxy overrides the one of dnf.conf."""
     mirror = "http://m.example:8080/all"
-    for changed in (6, 0):  # of each file three rows
+    for changed in (7, 0):  # of each file three rows, and the note of the mirror
         said = mirrored(tmp_path, mirror, package_sources_no_proxy=["m.example"])
         assert said.count("changed: [localhost]") == changed
     assert (repos / "rocky.repo").read_text() == (
@@ -89,6 +89,32 @@ def test_a_mirror_that_is_asked_without_the_proxy_says_so_once(tmp_path: Path, r
     assert f"baseurl={mirror}/pub/epel/9/\nproxy=_none_\n" in (repos / "epel.repo").read_text()
     mirrored(tmp_path, mirror, package_sources_no_proxy=["other.example"])
     assert (repos / "site.repo").read_text() == SITE
+
+
+MOVES = (
+    ("http://m.example/all", "http://m.example/all"),
+    ("http://m.example", "http://m.example"),  # without the path of the one before
+    ("http://m.example/all/", "http://m.example/all"),  # and with one more
+    ("http://m.example2", "http://m.example2"),  # which begins as another one does
+    ("http://10.0.0.9:8080/x/y", "http://10.0.0.9:8080/x/y"),
+)
+
+
+def test_a_mirror_takes_the_place_of_the_one_before_with_its_path(tmp_path: Path, repos: Path) -> None:
+    for mirror, stands in MOVES:
+        mirrored(tmp_path, mirror)
+        assert f"\nbaseurl={stands}/$r/BaseOS/\n" in (repos / "rocky.repo").read_text()
+        assert f"\nbaseurl={stands}/pub/epel/9/\n" in (repos / "epel.repo").read_text()
+
+
+def test_a_mirror_of_debian_takes_the_place_of_the_one_before_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "repos").mkdir()
+    sources = tmp_path / "repos" / "sources.list"
+    text = "deb [arch=amd64] {0}/debian trixie main\nURIs: {0}/ubuntu\n# http://a.example/\n"
+    sources.write_text(text.format("https://a.example"))
+    for mirror, stands in MOVES:
+        mirrored(tmp_path, mirror, ansible_facts={"os_family": "Debian"})
+        assert sources.read_text() == text.format(stands)
 
 
 @pytest.mark.parametrize("words", [("--check", "--diff"), ("--diff",)], ids=["check", "for real"])
@@ -202,7 +228,7 @@ def test_the_words_of_a_package_that_cannot_be_finished(tmp_path: Path, first: s
             "stderr": errors,
             "stderr_lines": errors.splitlines(),
         },
-        "ansible_facts": {"python": {"executable": sys.executable}},
+        "ansible_facts": {"python": {"executable": sys.executable}, "os_family": "Debian"},
         "bootstrap_login": "nobody",
         "__package_sources_state": {"stdout": '{"half": ["alpha", "beta"]}'},
     }

@@ -50,6 +50,8 @@ def runner(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
             ["--limit", "localhots"], "--limit localhots: no such host; nearest: localhost", id="host"
         ),
         pytest.param(["--tags", "mpy"], "--tags mpy: no such tag; nearest: mpi", id="tag"),
+        pytest.param(["--limit", ""], "--limit '' (an empty word): no such host", id="empty limit"),
+        pytest.param(["--tags", ""], "--tags '' (an empty word): no such tag", id="empty tags"),
         pytest.param(["--tags", "ssh_trust,"], "--tags '' (an empty word): no such tag", id="empty tag"),
         pytest.param(["-i", "locla"], "-i locla: no such cluster; nearest: local", id="cluster"),
     ],
@@ -182,33 +184,6 @@ def test_systems(tmp_path: Path) -> None:
     assert f"CentOS Linux 7 (Core) on x86_64 is not supported: {OLD}" in refused["centos7"]
     assert f"CentOS release 6.10 (Final) on x86_64 is not supported: {OLD}" in refused["centos6"]
     assert "Alpine Linux v3.20 on x86_64 is not supported: nobody tried runkit on it" in refused["alpine"]
-
-
-# --- which servers packages come from ------------------------------------------------------
-
-MIRROR = "http://mirror.example/all"
-SOURCES = {
-    "Debian": (
-        "deb [arch=amd64] http://a.example/debian trixie main\nURIs: https://a.example/ubuntu\n# http://a.example/\n",
-        f"deb [arch=amd64] {MIRROR}/debian trixie main\nURIs: {MIRROR}/ubuntu\n# http://a.example/\n",
-    ),
-    "RedHat": (
-        "[b]\nmirrorlist=https://a.example/?x=$a\n#baseurl=http://b.example/$r/BaseOS/\nmetalink=https://c.example/m\n",
-        f"[b]\n#mirrorlist=https://a.example/?x=$a\nbaseurl={MIRROR}/$r/BaseOS/\n#metalink=https://c.example/m\n",
-    ),
-}
-
-
-@pytest.mark.parametrize("family", SOURCES)
-def test_mirror_takes_the_place_of_servers_and_only_once(family: str) -> None:
-    known = yaml.safe_load((ROOT / "roles" / "package_sources" / "vars" / f"{family}.yml").read_text())
-    text, wanted = SOURCES[family]
-    for _ in range(2):
-        for row in known["__package_sources_replace"]:
-            pattern = row["from"].replace("{{ package_sources_mirror | regex_escape }}", re.escape(MIRROR))
-            to = row["to"].replace("{{ package_sources_mirror }}", MIRROR)
-            text = re.sub(pattern, to, text, flags=re.MULTILINE)
-        assert text == wanted
 
 
 # --- what stands in the way of packages ----------------------------------------------------

@@ -104,9 +104,12 @@ def test_what_is_vaulted_is_seen_by_roles(
     cluster = shutil.copytree(ROOT / "inventory" / "local", tmp_path / "open")
     plant(cluster, True, password)
     monkeypatch.setenv(VARIABLE, str(password))
+    log = tmp_path / "ansible.log"  # a site may have stated one: Ansible logs what it prints there
+    monkeypatch.setenv("ANSIBLE_LOG_PATH", str(log))
     ansible.inventory_list.cache_clear()
     hostvars = inventory.hostvars(cluster, ansible.inventory_list)
     assert hostvars["localhost"]["ansible_become_password"] == SECRET
+    assert SECRET not in (log.read_text() if log.exists() else "")
     ansible.inventory_list.cache_clear()
 
 

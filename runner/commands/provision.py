@@ -24,11 +24,10 @@ EXAMPLE = "python -m runner -i lab provision --check"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``provision``."""
     parser.add_argument("--check", action="store_true", help="show what would change, and change nothing")
-    parser.add_argument("--limit", metavar="HOSTS", default="", help="only these hosts, with commas between")
+    parser.add_argument("--limit", metavar="HOSTS", help="only these hosts, with commas between")
     parser.add_argument(
         "--tags",
         metavar="TAGS",
-        default="",
         help="only these roles, with commas between; undo_tuning brings back what was tuned",
     )
 
@@ -63,7 +62,10 @@ def run(args: argparse.Namespace) -> int:
     display.clear()
     if args.check:
         changes = ((each.host, f"{each.role}: {each.task}", each.diffs) for each in outcome.changes)
-        print("\n".join(provision.differences(changes)) or "nothing would change")
+        nothing = "nothing would change"
+        if not outcome.successful:
+            nothing += " up to what failed; what comes behind it is not known"
+        print("\n".join(provision.differences(changes)) or nothing)
     _tell(outcome, cluster)
     print(f"Ansible's own output: {log}", file=sys.stderr)
     if signals.count:
@@ -73,9 +75,9 @@ def run(args: argparse.Namespace) -> int:
     return 0 if outcome.successful and not outcome.ignored else 1
 
 
-def _chosen(option: str, text: str, known: list[str] | tuple[str, ...], what: str) -> list[str]:
-    """The words of an option, each of them known."""
-    words = [word.strip() for word in text.split(",")] if text else []
+def _chosen(option: str, text: str | None, known: list[str] | tuple[str, ...], what: str) -> list[str]:
+    """The words of an option, each of them known; none where it is not given. "" is no word, and not all."""
+    words = [] if text is None else [word.strip() for word in text.split(",")]
     for word in words:
         if word not in known:
             named = shown(word) if word else "'' (an empty word)"

@@ -16,6 +16,7 @@ SHM = GIB  # NCCL and data loaders; a container that is not told otherwise has 6
 # MPI's daemon has two pipes and a socket open for each rank, and some twenty files more. Open MPI 5 started
 # none of 8, 16, 24 and 32 ranks with these, nor 4.1.4 of 16. A session of any distribution has 1024.
 FILES, FILES_PER_RANK, FILES_LOW = 24, 3, 1024
+FILE_SIZE = GIB  # a log of a long run, and the memory that ranks of one host share, are files, too
 PROCESSES_LOW = 1024  # with threads, of all that a user runs; distributions give thousands
 NO_THREAD = "can't start new thread"  # Python's words
 INODES = 0.01  # of all, free
@@ -63,6 +64,14 @@ RULES = (
         "the limit nofile of a session was lowered below 1024, which every distribution gives; data loaders,"
         " NCCL and MPI open files and sockets for each rank and peer",
         "run provision, or take what sets nofile out of /etc/security/limits.conf and limits.d",
+    ),
+    Rule(
+        "fsize_session",
+        "blocking",
+        "Processes that ssh starts may write small files only",
+        "the limit fsize of a session was lowered, which no distribution does; logs and the memory that ranks"
+        " share are larger, and who writes more is ended by SIGXFSZ",
+        "take what sets fsize out of /etc/security/limits.conf and limits.d",
     ),
     Rule(
         "nproc_session_low",
@@ -135,6 +144,7 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
         limits = sessions.get(host.name) or host.text("limits")
         yield from _memlock_session(host, limits)
         yield from _files_session(host, limits)
+        yield from _size_session(host, limits)
         yield from _processes_session(host, limits)
         yield from _memlock_service(host)
         yield from _space(host)
@@ -190,6 +200,13 @@ def _files_session(host: HostView, limits: str) -> Iterator[Finding]:
         few = most < FILES + FILES_PER_RANK * host.stated.cards
         detail = f"a process that ssh started may open {most} files, for {host.stated.cards} ranks"
         yield Finding("nofile_session" if few else "nofile_session_low", host.name, shown, detail)
+
+
+def _size_session(host: HostView, limits: str) -> Iterator[Finding]:
+    most, shown = _soft(limits, "file size")
+    if most is not None and most < FILE_SIZE:
+        detail = f"a process that ssh started may write files of {most >> 10} KiB"
+        yield Finding("fsize_session", host.name, shown, detail)
 
 
 def _processes_session(host: HostView, limits: str) -> Iterator[Finding]:

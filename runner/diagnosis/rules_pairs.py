@@ -29,9 +29,8 @@ RULES = (
         "port_busy",
         "warning",
         "A port of MPI is taken",
-        "a run, another doctor at this moment or another program listens there already",
-        "look again once no other doctor looks; else see who listens with 'ss -ltnp' and end it, or state"
-        " another cluster_port",
+        "a run or another program listens there already",
+        "see who listens with 'ss -ltnp' and end it, or state another cluster_port",
     ),
     Rule(
         "no_route_to_host",
@@ -58,6 +57,15 @@ RULES = (
         "somebody or a script set it down; processes of one host, MPI's daemon and its ranks among them, talk"
         " to each other over it",
         "ip link set lo up; on a host that boots so, mend its network's configuration",
+    ),
+    Rule(
+        "loopback_blocked",
+        "blocking",
+        "The host cannot connect to itself",
+        "its firewall forgets the interface lo, or an address of its own; processes of one host, MPI's daemon"
+        " and its ranks among them, talk so",
+        "let in what comes over lo, before all other rules: nft insert rule ip FAMILY_TABLE CHAIN iif lo"
+        " accept, or iptables -I INPUT -i lo accept; in the firewall's configuration, too",
     ),
     Rule(
         "pair_not_met",
@@ -97,7 +105,7 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
 
 def _busy(name: str, told: Mapping[str, Any]) -> Iterator[Finding]:
     for port, error in [*loose.mapping(told.get("ports")).items()][:1]:  # the others may be anybody's
-        if isinstance(error, str) and error:
+        if isinstance(error, str) and error and told.get("doctor") is not True:
             yield Finding("port_busy", name, f"listen on port {port}: {error}", f"port {port} is taken")
 
 
@@ -115,6 +123,11 @@ def _loopback(host: HostView) -> Iterator[Finding]:
         if loose.text(row, "ifname") == "lo" and "LOOPBACK" in flags and "UP" not in flags:
             shown = f"lo: <{','.join(flags)}> state {loose.text(row, 'operstate')}"
             yield Finding("loopback_down", host.name, shown, "lo is down")
+            return
+    for row in loose.rows(host.data("loopback"))[:1]:
+        address = loose.text(row, "address")
+        shown = f"{host.name} -> {address}: {loose.text(row, 'error')}"
+        yield Finding("loopback_blocked", host.name, shown, f"no connection to its own address {address}")
 
 
 def _no_way(told: Mapping[str, Any], two: str) -> str:

@@ -72,6 +72,14 @@ RULES = (
         "give the user another one: chsh -s /bin/bash USER",
     ),
     Rule(
+        "ssh_config_broken",
+        "blocking",
+        "ssh on the launch host does not accept its own configuration",
+        "a file of it has an unknown or wrong line, or belongs to somebody else or may be written by others",
+        "correct the file that the evidence names, on the launch host; ssh -G ADDRESS there says nothing once"
+        " it is right",
+    ),
+    Rule(
         "ssh_fails",
         "blocking",
         "The login from the launch host fails",
@@ -81,6 +89,10 @@ RULES = (
 )
 # What ssh says, as a pattern, to a code; the first that fits.
 SAYS = (
+    (
+        r"terminating, \d+ bad configuration option|^/\S+ line \d+: |Bad owner or permissions on",
+        "ssh_config_broken",
+    ),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED|host key .* has changed", "ssh_host_key_changed"),
     (r"Host key verification failed|No \S+ host key is known", "ssh_host_key_unknown"),
     (r"Permission denied|Too many authentication failures", "ssh_denied"),
@@ -96,6 +108,7 @@ _PROCESSES = re.compile(r"^processes:(\d{1,20})$", re.MULTILINE)
 def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
     """Yield hosts that the launch host cannot log in to."""
     names = {host.name: host for host in hosts}
+    refused = set()
     for host in hosts:
         yield from _shell(host)
     for launch in hosts:
@@ -108,8 +121,14 @@ def check(hosts: Sequence[HostView]) -> Iterator[Finding]:
                 continue
             text = loose.text(said, "err")
             code = _code(text) if status is not None else "ssh_no_answer"
-            shown = _line(text, code) or "no answer in time"
+            ended = "no answer in time" if status is None else f"it ended with status {status} without a word"
+            shown = _line(text, code) or ended
+            if code == "ssh_config_broken":
+                refused.add((launch.name, shown))
+                continue
             yield Finding(code, name, shown, f"ssh from {launch.name}{_other_port(said, text)}")
+    for launcher, shown in sorted(refused):
+        yield Finding("ssh_config_broken", launcher, shown, "ssh to the other hosts does not start")
 
 
 def _shell(host: HostView) -> Iterator[Finding]:
@@ -133,7 +152,7 @@ def _elsewhere(launch: HostView, host: HostView, said: Mapping[str, object]) -> 
 
 
 def _code(text: str) -> str:
-    return next((code for pattern, code in SAYS if re.search(pattern, text)), "ssh_fails")
+    return next((code for pattern, code in SAYS if re.search(pattern, text, re.MULTILINE)), "ssh_fails")
 
 
 def _line(text: str, code: str) -> str:

@@ -134,7 +134,7 @@ def inventory_list(inventory: Path) -> dict[str, Any]:
             inventories=[str(inventory.resolve())],
             response_format="json",
             private_data_dir=str(own),
-            envvars=_environment(own),
+            envvars={**_environment(own), "ANSIBLE_LOG_PATH": os.devnull},  # it would log vaulted values
             quiet=True,
         )
     if not isinstance(found, dict):

@@ -149,6 +149,8 @@ DROP = (
 BREAKS = [
     broken("no_route_to_host", "ip route add unreachable {a3}/32", "ip route del unreachable {a3}/32"),
     broken("loopback_down", "ip link set lo down", "ip link set lo up"),
+    broken("loopback_blocked", DROP + "iif lo drop", "nft delete table inet t"),
+    broken("fsize_session", "echo '* - fsize 1000' > {limits}", "rm {limits}"),
     broken("nofile_session", "echo '* - nofile 40' > {limits}", "rm {limits}"),
     broken(
         "large_packets_lost",
@@ -254,6 +256,16 @@ def test_what_is_broken_is_named(three: Lab, how: Break) -> None:
     finally:
         sh(three, second, how.mend.format(**words))
     assert told == {(second, code) for code in how.codes}
+
+
+def test_ssh_of_the_launch_host_that_refuses_its_configuration(three: Lab) -> None:
+    first, config = three.hosts[0], "/home/runkit/.ssh/config"
+    sh(three, first, f"echo 'Bogus yes' > {config}; chown runkit {config}")
+    try:
+        told = found(three, "--quick")
+    finally:
+        sh(three, first, f"rm {config}")
+    assert told == {(first, "ssh_config_broken")}
 
 
 def test_limits_of_memory_where_the_inventory_states_rdma(three: Lab) -> None:

@@ -27,6 +27,7 @@ import fcntl
 import glob
 import json
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -53,6 +54,7 @@ NAME_S, NAME_TRIES = 0.5, 3  # one that takes longer is looked up again: a busy 
 HELLO = b"runkit"  # what a peer says to the ports that are open for the looks
 PAIRS_S = 9.0  # for how long they are open: hosts do not start at the same instant
 SILENT_S = 3.0
+LOOPBACK_S = 4.0  # two packets that are lost are sent again within it
 ROUNDS = 3  # questions for the time; the shortest round trip counts
 # Large packets behind that: less than a peer's kernel takes in by itself, so that a busy peer is no bad path.
 BULK, BULK_S = 16384, 2.5
@@ -324,6 +326,38 @@ def looked_up(name: str) -> Answer:
     return {"addresses": addresses, "error": error, "seconds": round(time.monotonic() - began, 3)}
 
 
+def loopback(request: Request) -> str:
+    """What is in the way of this host's connections to itself, by address; its processes talk so."""
+    own = ["127.0.0.1", str(request.get("address") or "")]
+    told = at_once(
+        to_itself, [address for address in own if is_address(address)], time.monotonic() + LOOPBACK_S + 1
+    )
+    return json.dumps([said for said in told if said])
+
+
+def is_address(text: str) -> bool:
+    try:
+        socket.inet_aton(text)
+    except OSError:
+        return False
+    return True
+
+
+def to_itself(address: str) -> Answer:
+    """{} where it opens, or where the address is a router's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        try:
+            listener.bind((address, 0))
+            listener.listen(1)
+        except OSError:
+            return {}
+        try:
+            socket.create_connection(listener.getsockname(), timeout=LOOPBACK_S).close()
+        except OSError as error:
+            return {"address": address, "error": error.strerror or str(error)}
+    return {}
+
+
 class Door:
     """A port that is open for the looks of the peers: it tells each the time, and remembers who came.
 
@@ -350,8 +384,7 @@ class Door:
     def bind(self, address: str, port: int) -> None:
         """To the address that the peers know; to all if it is a router's, or a name: that may be loopback."""
         try:
-            socket.inet_aton(address)
-            self.listener.bind((address, port))
+            self.listener.bind((address if is_address(address) else "", port))
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 raise
@@ -396,6 +429,7 @@ def pairs(request: Request) -> str:
     own = "%s %s" % (request.get("name") or socket.gethostname(), look)
     until = began + max(1.0, min(PAIRS_S, float(request.get("deadline_s") or DEADLINE_S) - 3))
     doors = {port: Door(str(request.get("address") or ""), port, look) for port in ports} if peers else {}
+    doctor = any(door.error for door in [*doors.values()][:1]) and is_doctor(request, ports[0])
     open_doors = [door for door in doors.values() if not door.error]
     for door in open_doors:
         door.start(port for port in doors if doors[port].error)
@@ -425,6 +459,7 @@ def pairs(request: Request) -> str:
     at_once(meet, [way for way in ways if is_shut(way) and way[0]["name"] in heard], until + 0.2)
     told = {
         "seconds": round(time.monotonic() - began, 3),
+        "doctor": doctor,
         "ports": {port: door.error for port, door in doors.items()},
         "heard": {port: sorted(door.heard) for port, door in doors.items()},
         "reached": {name: dict(rows) for name, rows in reached.items()},
@@ -432,6 +467,15 @@ def pairs(request: Request) -> str:
     for door in doors.values():
         door.listener.close()
     return json.dumps(told)
+
+
+def is_doctor(request: Request, port: int) -> bool:
+    """Whether a port of this host is another doctor's, which looks at the same moment."""
+    with contextlib.suppress(OSError):
+        where = str(request.get("address") or "127.0.0.1"), port
+        with socket.create_connection(where, timeout=0.5) as connection:
+            return "offset" in clock("another", connection, set())
+    return False
 
 
 def reach(own: str, address: str, port: int, until: float, shut: Set[int]) -> Answer:
@@ -534,6 +578,7 @@ def looks_net(request: Request) -> Dict[str, Look]:
         "interfaces": command("ip", "-json", "-4", "address"),
         "names": function(names),
         "nsswitch": read("/etc/nsswitch.conf"),
+        "loopback": function(loopback, LOOPBACK_S + 2),
         "pairs": function(pairs, PAIRS_S + 3),
         "ssh": function(ssh, SSH_S + 3),
     }
@@ -980,7 +1025,16 @@ def end_all(signum: int, frame: object) -> None:
     os._exit(128 + signum)
 
 
+def end_with_reader() -> None:
+    """End where nobody reads what this prints: who asked is gone, and ssh without a terminal tells nobody."""
+    watched = select.poll()
+    watched.register(1, 0)
+    watched.poll()
+    end_all(signal.SIGHUP, None)
+
+
 def main(argv: List[str]) -> int:
+    threading.Thread(target=end_with_reader, daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, end_all)
     try:
