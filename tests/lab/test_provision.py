@@ -157,6 +157,33 @@ def test_sources_that_cannot_be_read_are_one_sentence_and_mended_by_the_next_cal
     assert sh(bare, second, f"cat {named}") == before
 
 
+# dpkg killed while it unpacks: it had noted that before.
+KILLED = """
+mv /usr/bin/dpkg-deb /root/dpkg-deb
+cat >/usr/bin/dpkg-deb <<'END'
+#!/bin/sh
+case "$*" in *fsys-tarfile*) kill -9 $PPID ;; esac
+exec /root/dpkg-deb "$@"
+END
+chmod 755 /usr/bin/dpkg-deb
+! apt-get install -q -y --reinstall python3-mpi4py >&2
+mv /root/dpkg-deb /usr/bin/dpkg-deb
+dpkg-query -W -f '${db:Status-Abbrev}' python3-mpi4py
+"""
+
+
+def test_a_package_that_dpkg_was_killed_in_is_installed_anew(bare: Lab) -> None:
+    """dpkg --configure and apt-get leave it as it is, and are content."""
+    second = bare.hosts[1]
+    assert sh(bare, second, KILLED) == "iHR"
+    words = ("provision", "--tags", "package_sources", "--limit", second)
+    done = bare.runner(*words, check=0)
+    assert f"{second}: python3-mpi4py was half installed or half removed; it is installed anew" in done.stderr
+    assert "is finished" not in done.stderr
+    assert sh(bare, second, "dpkg --audit") == ""
+    assert recap(bare.runner(*words, check=0).stdout)[second][1:] == (0, 0)
+
+
 def test_another_user_than_on_the_launch_host_is_refused(bare: Lab) -> None:
     second = bare.hosts[1]
     own = bare.folder / "host_vars" / f"{second}.yml"
