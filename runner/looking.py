@@ -27,19 +27,8 @@ EPHEMERAL = (32768, 46000, 60999)
 DEADLINE_S = 20.0  # the default of doctor_probe_deadline_s
 # Looks behind blocking findings that take no more than a moment: what bench asks before it starts anything.
 QUICK = (
-    *(
-        "session",
-        "limits",
-        "meminfo",
-        "space",
-        "runs_root",
-        "mounts",
-        "interfaces",
-        "loopback",
-        "pairs",
-        "ssh",
-    ),
-    *("mpi", "python_packages"),
+    *("session", "limits", "meminfo", "space", "runs_root", "mounts", "interfaces", "loopback", "pairs"),
+    *("ssh", "mpi", "python_packages"),
     *("gpu_module", "gpu_module_installed", "gpu_pci", "gpu_query", "gpu_processes"),
     *("gpu_packages_deb", "gpu_packages_rpm", "gpu_fabric_manager", "kernel_modules"),
     *("rdma_ports", "rdma_peer_memory", "docker_info", "container_ways"),

@@ -145,6 +145,11 @@ LOGINS = [
         "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @",
     ),
     ("ssh_denied", "Welcome\nroot@192.168.10.13: Permission denied (publickey).\n", "denied (publickey)."),
+    (
+        "ssh_denied",
+        '/etc/ssh/ssh_config line 5: Deprecated option "useroaming"\nme@gpu3: Permission denied (x).\n',
+        "denied (x).",
+    ),
     ("ssh_refused", "ssh: connect to host 192.168.10.13 port 22: Connection refused\n", "Connection refused"),
     ("ssh_no_answer", "ssh: connect to host 192.168.10.13 port 22: Connection timed out\n", "timed out"),
     ("ssh_no_answer", "Connection timed out during banner exchange\n", "during banner exchange"),

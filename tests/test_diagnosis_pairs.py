@@ -230,16 +230,23 @@ def test_nobody_waits_for_a_port_that_a_peer_says_it_could_not_open() -> None:
     assert diagnosis.diagnose(hosts) == []
 
 
-def test_what_another_doctor_could_not_open_is_not_taken_for_what_the_own_one_could_not() -> None:
-    """Its own doctor there may open it a moment later: the peer goes on trying."""
-    first, second = free_ports(2)
-    words = [sys.executable, "-c", OTHER, str(PROBE.parent), local("gpu2"), str(first), str(second)]
+@contextmanager
+def another_doctor(opened: int, shut: int) -> Iterator[None]:
+    """It looks at gpu2, too, and has one of the ports there."""
+    words = [sys.executable, "-c", OTHER, str(PROBE.parent), local("gpu2"), str(opened), str(shut)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"open\n"
+        yield
+        other.terminate()
+
+
+def test_what_another_doctor_could_not_open_is_not_taken_for_what_the_own_one_could_not() -> None:
+    """Its own doctor there may open it a moment later: the peer goes on trying."""
+    first, second = free_ports(2)
+    with another_doctor(first, second):
         own = {**request_of("gpu1", made.NAMES[:2], (first, second)), "look": "own", "deadline_s": 6}
         (view,) = looked([own])
-        other.terminate()
     assert view.data("pairs")["reached"]["gpu2"][str(second)]["said"]["Connection refused"] > 3
 
 
@@ -340,12 +347,8 @@ def test_a_peer_that_is_too_busy_to_speak_at_once_is_heard() -> None:
 
 def test_a_port_that_another_doctor_has_is_not_called_taken() -> None:
     first, second = free_ports(2)
-    words = [sys.executable, "-c", OTHER, str(PROBE.parent), local("gpu2"), str(first), str(second)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"open\n"
+    with another_doctor(first, second):
         hosts = looked([request_of(name, made.NAMES[:2], (first, second)) for name in made.NAMES[:2]])
-        other.terminate()
     assert hosts[1].data("pairs")["ports"] == {str(first): "Address already in use", str(second): ""}
     assert hosts[1].data("pairs")["doctor"] is True
     assert found(hosts, "port_busy") == []

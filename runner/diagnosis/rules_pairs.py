@@ -64,7 +64,7 @@ RULES = (
         "The host cannot connect to itself",
         "its firewall forgets the interface lo, or an address of its own; processes of one host, MPI's daemon"
         " and its ranks among them, talk so",
-        "let in what comes over lo, before all other rules: nft insert rule ip FAMILY_TABLE CHAIN iif lo"
+        "let in what comes over lo, before all other rules: nft insert rule FAMILY TABLE CHAIN iif lo"
         " accept, or iptables -I INPUT -i lo accept; in the firewall's configuration, too",
     ),
     Rule(

@@ -90,7 +90,8 @@ RULES = (
 # What ssh says, as a pattern, to a code; the first that fits.
 SAYS = (
     (
-        r"terminating, \d+ bad configuration option|^/\S+ line \d+: |Bad owner or permissions on",
+        r"terminating, \d+ bad configuration option|Bad owner or permissions on|"
+        r"^/\S+ line \d+: (?!Deprecated|Unsupported)",
         "ssh_config_broken",
     ),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED|host key .* has changed", "ssh_host_key_changed"),
