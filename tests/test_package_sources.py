@@ -255,6 +255,9 @@ def test_the_words_of_a_package_that_cannot_be_finished(tmp_path: Path, first: s
         ("mirror", "mirror.example/debian", "package_sources_mirror is no address of a mirror"),
         ("mirror", f"http://me:{PASSWORD}@m.example/a b", "package_sources_mirror is no address"),
         ("mirror", "https://m.example/all", ""),
+        ("lock_timeout", -5, "must not be below 0; they are -5 and 300"),
+        ("free_mib", -1, "must not be below 0; they are 300 and -1"),
+        ("lock_timeout", 0, ""),
     ],
 )
 def test_values_that_would_break_the_files_of_sources_are_refused(

@@ -294,6 +294,14 @@ def test_what_is_no_address_does_not_come_into_authorized_keys(tmp_path: Path, s
     assert "is no address, network or pattern of hosts" in said
 
 
+@pytest.mark.parametrize("name", ["a b", "../x", "", "a\n"])
+def test_a_name_that_would_break_ssh_of_the_launch_host_is_refused(tmp_path: Path, name: str) -> None:
+    """It stands in the name of a file of ssh's configuration, and in a line of it."""
+    tasks = [{"ansible.builtin.import_role": {"name": "ssh_trust"}}]
+    said = play(tmp_path, tasks, fails=True, ssh_trust_name=name)
+    assert "is no name of files of ssh; use letters, digits and . _ -" in said
+
+
 def test_addresses_networks_and_patterns_are_sources() -> None:
     document = yaml.safe_load((ROOT / "roles/ssh_trust/vars/main.yml").read_text())
     for source in ("10.0.0.1", "10.0.0.0/8", "fe80::1%eth0", "*.example.org", "!node-?"):
@@ -611,6 +619,10 @@ FILES = {
 def test_what_keeps_a_file_from_being_written_has_its_remedy(said: str) -> None:
     assert provision.explain(said).startswith(f"{said}: ")
     assert FILES[said] in provision.explain(said)
+
+
+def test_a_profile_that_tuned_does_not_know_has_its_remedy() -> None:
+    assert "correct host_tuning_profile" in provision.explain("tuned-adm profile x: Unable to switch profile")
 
 
 def test_a_sentence_with_its_remedy_gets_no_other() -> None:
